@@ -1,0 +1,3 @@
+module github.com/omnitap/omnitap
+
+go 1.26
