@@ -1,0 +1,111 @@
+# `make` lists the targets. Tools are Go modules run at a fixed version: nothing to install, cached after the first run.
+GOLANGCI_LINT_VERSION := v2.15.0
+
+GOLANGCI_LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
+
+# What the targets below take from the command line, as in `make fuzz FUZZTIME=1m`.
+BENCH     ?= .
+BENCHTIME ?= 1s
+COUNT     ?= 1
+FUZZTIME  ?= 10s
+PKG       ?= ./...
+TESTFLAGS ?=
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+# nginx lives in /usr/sbin, which is not on everybody's PATH.
+export PATH := $(PATH):/usr/sbin
+
+# Prints the Python of the client environment. The tests find it in OMNITAP_CLIENTS.
+clients_python = "$$(testdata/clients/install.sh --path)/bin/python"
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: clients ## download the modules and build the Python environment of the test clients
+	go mod download
+
+.PHONY: clients
+clients:
+	@testdata/clients/install.sh
+
+.PHONY: build
+build: ## build bin/omnitap
+	CGO_ENABLED=1 go build -trimpath -o bin/omnitap ./cmd/omnitap
+
+.PHONY: build-nocgo
+build-nocgo: ## build bin/omnitap-nocgo: static, without the GPU sampler
+	CGO_ENABLED=0 go build -trimpath -o bin/omnitap-nocgo ./cmd/omnitap
+
+.PHONY: demo
+demo: build ## build and run the demo: no GPU, no root
+	bin/omnitap demo
+
+.PHONY: fmt
+fmt: ## format the Go code
+	$(GOLANGCI_LINT) fmt
+
+.PHONY: check-fmt
+check-fmt: ## fail where fmt would change something
+	$(GOLANGCI_LINT) fmt --diff
+
+.PHONY: lint
+lint: ## go vet, golangci-lint, module tidiness
+	go vet ./...
+	$(GOLANGCI_LINT) run ./...
+	go mod tidy -diff
+
+.PHONY: test
+test: clients ## all tests with the race detector; needs gcc, curl, nginx and Python 3.11 or 3.12
+	@for c in gcc curl nginx; do command -v $$c >/dev/null || { echo "make test: $$c is missing" >&2; exit 1; }; done
+	OMNITAP_CLIENTS=$(clients_python) go test -race -shuffle=on $(TESTFLAGS) $(PKG)
+
+.PHONY: test-real
+test-real: build clients ## drive the real servers' serving layers through bin/omnitap; the first run builds 8 GB of Python
+	testdata/real/install.sh
+	@python=$(clients_python); \
+	for server in vllm-omni sglang-omni; do \
+		"$$python" testdata/real/drive.py --server "$$server" --omnitap bin/omnitap; \
+	done; \
+	"$$python" testdata/real/timing.py --omnitap bin/omnitap
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZTIME
+	@targets=$$(go test -list '^Fuzz' $(PKG) | awk '/^Fuzz/ { name[n++] = $$1 } /^ok/ { for (i = 0; i < n; i++) print $$2, name[i]; n = 0 }'); \
+	[ -n "$$targets" ] || { echo "make fuzz: no fuzz target in $(PKG)" >&2; exit 1; }; \
+	while read -r pkg name; do \
+		echo "$$name in $$pkg"; \
+		go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null; \
+	done <<<"$$targets"
+
+.PHONY: bench
+bench: ## benchmarks of the forward path and its readers: BENCH, BENCHTIME, COUNT
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) ./proxy/...
+
+.PHONY: bench-once
+bench-once: ## every benchmark a single time, to see that it still runs
+	@$(MAKE) --no-print-directory bench BENCHTIME=1x
+
+.PHONY: cover
+cover: clients ## test coverage of the whole module into out/cover.html
+	@mkdir -p out
+	OMNITAP_CLIENTS=$(clients_python) go test -coverpkg=./... -coverprofile=out/cover.out $(PKG)
+	go tool cover -html=out/cover.out -o out/cover.html
+	go tool cover -func=out/cover.out | tail -n 1
+
+.PHONY: schema
+schema: ## generate the JSON schema of the records from their Go types
+	go generate -x -run schema ./...
+
+.PHONY: ci
+ci: ## what CI runs, without installing packages
+	@.ci/run --no-install
+
+.PHONY: clean
+clean: ## remove bin and out; the Go and Python caches stay
+	rm -rf bin out

@@ -1,0 +1,185 @@
+package wire
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/truth"
+)
+
+// Conn is one client connection. A goroutine of its own reads it, so that a
+// client that leaves is noticed while an answer is being written:
+//
+//	client ──▶ fill ──▶ inbox ──▶ parser ──▶ Play ──▶ client
+//	                └──▶ gone
+type Conn struct {
+	nc     net.Conn
+	ctx    context.Context // of the Serve that the connection belongs to
+	in     *inbox
+	closed bool // nothing more may be written
+}
+
+// Run reads a connection while serve runs, and closes it when serve returns
+// or ctx ends.
+func Run(ctx context.Context, nc net.Conn, serve func(*Conn)) {
+	c := &Conn{nc: nc, ctx: ctx, in: newInbox()}
+	stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
+	defer stop()
+	var filling sync.WaitGroup
+	filling.Go(c.fill)
+	defer filling.Wait()
+	defer func() { _ = nc.Close() }()
+	defer c.in.discard()
+	serve(c)
+}
+
+// Read implements io.Reader: what the client sent.
+func (c *Conn) Read(p []byte) (int, error) { return c.in.Read(p) }
+
+// WriteString implements io.StringWriter, for answers outside of a plan.
+func (c *Conn) WriteString(s string) (int, error) { return io.WriteString(c.nc, s) }
+
+// Closed reports that the mock has ended the connection.
+func (c *Conn) Closed() bool { return c.closed }
+
+// SetSendBuffer sets SO_SNDBUF where there is one.
+func (c *Conn) SetSendBuffer(n int) {
+	if t, ok := c.nc.(*net.TCPConn); ok {
+		_ = t.SetWriteBuffer(n) // a hint
+	}
+}
+
+// ErrIdle is what Read gives when Expire ran.
+var ErrIdle = errors.New("idle connection")
+
+// Expire makes Read fail with ErrIdle.
+func (c *Conn) Expire() { c.in.fail(ErrIdle) }
+
+// fill moves what the client sends into the inbox.
+func (c *Conn) fill() {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := c.nc.Read(buf)
+		if n > 0 {
+			c.in.put(buf[:n])
+		}
+		if err != nil {
+			c.in.fail(err)
+			return
+		}
+	}
+}
+
+// Finish ends the connection with a FIN. The client's own end is awaited a
+// moment, since closing over unread bytes would send a RST instead.
+func (c *Conn) Finish() {
+	c.closed = true
+	if t, ok := c.nc.(interface{ CloseWrite() error }); ok {
+		_ = t.CloseWrite()
+		c.in.discard()
+		timer := time.NewTimer(2 * time.Second)
+		defer timer.Stop()
+		select {
+		case <-c.in.gone:
+		case <-timer.C:
+		case <-c.ctx.Done():
+		}
+	}
+	_ = c.nc.Close()
+}
+
+// Reset ends the connection with a RST.
+func (c *Conn) Reset() {
+	c.closed = true
+	if t, ok := c.nc.(*net.TCPConn); ok {
+		_ = t.SetLinger(0)
+	}
+	_ = c.nc.Close()
+}
+
+const inboxLimit = 1 << 20 // bytes a client may send ahead
+
+// inbox is the buffer between the reading goroutine and the parser.
+type inbox struct {
+	gone chan struct{} // closed when the client has sent FIN or RST
+
+	mu      sync.Mutex // protects all below
+	changed *sync.Cond
+	buf     bytes.Buffer
+	err     error
+	endedNS int64
+	drop    bool
+}
+
+func newInbox() *inbox {
+	in := &inbox{gone: make(chan struct{})}
+	in.changed = sync.NewCond(&in.mu)
+	return in
+}
+
+// put adds bytes, waiting for room.
+func (in *inbox) put(b []byte) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for in.buf.Len() >= inboxLimit && !in.drop {
+		in.changed.Wait()
+	}
+	if !in.drop {
+		in.buf.Write(b)
+	}
+	in.changed.Broadcast()
+}
+
+// fail ends the inbox; the first error stays. Only an end by the client, not
+// ErrIdle, closes gone.
+func (in *inbox) fail(err error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.err == nil {
+		in.err = err
+	}
+	if !errors.Is(err, ErrIdle) && in.endedNS == 0 {
+		in.endedNS = truth.Mono()
+		close(in.gone)
+	}
+	in.changed.Broadcast()
+}
+
+// discard drops what is there and what still comes.
+func (in *inbox) discard() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.drop = true
+	in.buf.Reset()
+	in.changed.Broadcast()
+}
+
+// end is when and how the client ended; a zero time means not yet.
+func (in *inbox) end() (int64, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.endedNS, in.err
+}
+
+// Read implements io.Reader.
+func (in *inbox) Read(p []byte) (int, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for in.buf.Len() == 0 && in.err == nil && !in.drop {
+		in.changed.Wait()
+	}
+	if in.buf.Len() > 0 {
+		n, _ := in.buf.Read(p)
+		in.changed.Broadcast()
+		return n, nil
+	}
+	if in.err != nil {
+		return 0, in.err
+	}
+	return 0, io.EOF
+}

@@ -1,0 +1,230 @@
+// Package report turns the records of a run into tables: first how the attempts
+// ended, then the latencies of those that succeeded.
+//
+//	run, err := rundir.Read(dir)
+//	...
+//	err = report.Tables(run.Records()).Render(os.Stdout)
+//
+// Tables is pure and reads each record once. Only successes feed the latencies,
+// and only with values that were measured: a failure, or a value that is null,
+// never enters as 0. What could not be read is named, and nothing is left out of
+// the attempts.
+//
+// Out of scope: deriving a metric (the records hold them), comparing runs,
+// ranking, and judging what is good.
+package report
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/omnitap/omnitap/exporter/stats"
+	"github.com/omnitap/omnitap/proxy/timeline"
+)
+
+// Report is the content of the tables.
+type Report struct {
+	// PercentileMethod names how every percentile was reckoned.
+	PercentileMethod string `json:"percentile_method"`
+	// Total is over all flows. Latencies of different flows are never pooled.
+	Total Outcome `json:"total"`
+	Flows []Flow  `json:"flows"`
+	// Unreadable is the number of lines that could not be used and so are in no
+	// other figure, and Problems the texts of the first few.
+	Unreadable int      `json:"unreadable"`
+	Problems   []string `json:"problems"`
+}
+
+// Flow is what happened in one flow.
+type Flow struct {
+	Name string `json:"flow"`
+	Outcome
+	// Paced is how many of the successes the server paced to real time: their
+	// JCT, RTF and gaps measure the pacer.
+	Paced int `json:"paced"`
+	// RateAssumed is how many of the successes have a sample rate that the wire
+	// did not say, hence an assumed length of audio.
+	RateAssumed int      `json:"rate_assumed"`
+	Metrics     []Metric `json:"metrics"`
+}
+
+// Outcome counts attempts by how they ended: Attempts is Success, RetrySuccess
+// and every state's N together.
+type Outcome struct {
+	// Attempts is every record, Requests the initial ones: a retry adds an
+	// attempt to its request's group.
+	Attempts int `json:"attempts"`
+	Requests int `json:"requests"`
+	// Success counts requests whose initial attempt succeeded. RetrySuccess
+	// counts retries that did: a cost, never a success (contract section 3).
+	Success      int `json:"success"`
+	RetrySuccess int `json:"retry_success"`
+	// SuccessRate is Success over Requests, null without requests.
+	SuccessRate *float64 `json:"success_rate"`
+	// States holds every other terminal state, also those that did not occur.
+	States []StateCount `json:"states"`
+}
+
+// StateCount is how many attempts ended in a state. Rate is over all attempts.
+type StateCount struct {
+	State timeline.State `json:"state"`
+	N     int            `json:"n"`
+	Rate  *float64       `json:"rate"`
+}
+
+// Metric is the distribution of one metric over a flow's successes. Of is the
+// number of successes; the summary's n is how many of them had it measured.
+type Metric struct {
+	Name string        `json:"metric"`
+	Unit string        `json:"unit"`
+	Of   int           `json:"of"`
+	Over stats.Summary `json:"summary"`
+}
+
+// maxProblems bounds the texts that a report repeats.
+const maxProblems = 5
+
+// metric says how to get a value from a record; nil is not measured.
+type metric struct {
+	name, label, unit string
+	value             func(*timeline.Record) *float64
+}
+
+// A gap metric is one value a request: percentiles of per-request p99s would be
+// percentiles of nothing.
+var metrics = []metric{
+	{"ttft", "TTFT", "ms", func(r *timeline.Record) *float64 { return r.TTFTMS }},
+	{"ttfa", "TTFA", "ms", func(r *timeline.Record) *float64 { return r.TTFAMS }},
+	{"ttfaudible", "first audible", "ms", func(r *timeline.Record) *float64 { return r.TTFAudibleMS }},
+	{"jct", "JCT", "ms", func(r *timeline.Record) *float64 { return r.JCTMS }},
+	{"audio_gap_p95", "request's gap p95", "ms", func(r *timeline.Record) *float64 { return gap(r, gapP95) }},
+	{"audio_gap_max", "request's gap max", "ms", func(r *timeline.Record) *float64 { return gap(r, gapMax) }},
+	{"rtf", "RTF", "s/s", func(r *timeline.Record) *float64 { return r.RTF }},
+}
+
+func gapP95(g *timeline.Gap) *float64 { return &g.P95 }
+func gapMax(g *timeline.Gap) *float64 { return &g.Max }
+
+func gap(r *timeline.Record, of func(*timeline.Gap) *float64) *float64 {
+	if r.AudioGapMS == nil || r.AudioGapMS.N == 0 {
+		return nil
+	}
+	return of(r.AudioGapMS)
+}
+
+// tally collects one flow.
+type tally struct {
+	attempts, requests, success, retrySuccess int
+
+	paced, rateAssumed int
+	states             map[timeline.State]int
+	values             [][]float64 // by index of metrics
+}
+
+// Tables aggregates records by flow. An error that the iterator yields counts as
+// an unreadable line.
+func Tables(records iter.Seq2[*timeline.Record, error]) Report {
+	report := Report{PercentileMethod: stats.Method, Flows: []Flow{}, Problems: []string{}}
+	tallies := map[string]*tally{}
+	for r, err := range records {
+		if err != nil {
+			report.Unreadable++
+			if len(report.Problems) < maxProblems {
+				report.Problems = append(report.Problems, err.Error())
+			}
+			continue
+		}
+		flow := cmp.Or(r.Flow, "unknown")
+		if tallies[flow] == nil {
+			tallies[flow] = &tally{states: map[timeline.State]int{}, values: make([][]float64, len(metrics))}
+		}
+		tallies[flow].add(r)
+	}
+	total := tally{states: map[timeline.State]int{}}
+	for _, name := range slices.Sorted(maps.Keys(tallies)) {
+		t := tallies[name]
+		total.merge(t)
+		report.Flows = append(report.Flows, t.flow(name))
+	}
+	report.Total = total.outcome()
+	return report
+}
+
+func (t *tally) add(r *timeline.Record) {
+	retry := r.Attempt > 1 || r.RetryOf != nil
+	t.attempts++
+	if !retry {
+		t.requests++
+	}
+	switch {
+	case r.Terminal.State != timeline.Success:
+		t.states[cmp.Or(r.Terminal.State, "unknown")]++
+	case retry:
+		t.retrySuccess++
+	default:
+		t.success++
+		t.measure(r)
+	}
+}
+
+func (t *tally) measure(r *timeline.Record) {
+	for i, m := range metrics {
+		if v := m.value(r); v != nil {
+			t.values[i] = append(t.values[i], *v)
+		}
+	}
+	if slices.Contains(r.Flags, "paced") {
+		t.paced++
+	}
+	if slices.Contains(r.Flags, "rate_assumed") {
+		t.rateAssumed++
+	}
+}
+
+func (t *tally) merge(o *tally) {
+	t.attempts += o.attempts
+	t.requests += o.requests
+	t.success += o.success
+	t.retrySuccess += o.retrySuccess
+	for state, n := range o.states {
+		t.states[state] += n
+	}
+}
+
+func (t *tally) flow(name string) Flow {
+	f := Flow{Name: name, Outcome: t.outcome(), Paced: t.paced, RateAssumed: t.rateAssumed}
+	for i, m := range metrics {
+		f.Metrics = append(f.Metrics, Metric{Name: m.name, Unit: m.unit, Of: t.success, Over: stats.Summarize(t.values[i])})
+	}
+	return f
+}
+
+func (t *tally) outcome() Outcome {
+	o := Outcome{
+		Attempts: t.attempts, Requests: t.requests, Success: t.success, RetrySuccess: t.retrySuccess,
+		SuccessRate: ratio(t.success, t.requests),
+	}
+	states := timeline.States()
+	for _, s := range slices.Sorted(maps.Keys(t.states)) {
+		if !slices.Contains(states, s) {
+			states = append(states, s) // of a newer writer, or a damaged record
+		}
+	}
+	for _, s := range states {
+		if s != timeline.Success {
+			o.States = append(o.States, StateCount{State: s, N: t.states[s], Rate: ratio(t.states[s], t.attempts)})
+		}
+	}
+	return o
+}
+
+// ratio is nil, not 0, when there is nothing to divide by.
+func ratio(part, whole int) *float64 {
+	if whole == 0 {
+		return nil
+	}
+	r := float64(part) / float64(whole)
+	return &r
+}

@@ -1,0 +1,121 @@
+package rundir
+
+import (
+	"bytes"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/omnitap/omnitap/proxy/timeline"
+)
+
+// AppendRecord appends a record's line to b, without its line feed. It fails on
+// values that JSON cannot hold (NaN, infinity) and then returns b as it was.
+func AppendRecord(b []byte, r *timeline.Record) ([]byte, error) {
+	var buf bytes.Buffer
+	if err := encodeRecord(&buf, r); err != nil {
+		return b, err
+	}
+	return append(b, bytes.TrimSuffix(buf.Bytes(), []byte{'\n'})...), nil
+}
+
+// AppendEvent appends an event's line to b, without its line feed: the bytes of
+// encoding/json without HTML escapes. It is written out by hand because there is
+// an event for every output chunk, on the path that bytes travel.
+func AppendEvent(b []byte, e *timeline.Event) []byte {
+	b = append(b, '{')
+	b = optionalString(b, `"run_id":`, e.RunID)
+	b = member(b, `"request_id":`, e.RequestID)
+	b = optionalString(b, `"session_id":`, e.SessionID)
+	b = integer(b, `"attempt":`, int64(e.Attempt))
+	b = integer(b, `"chunk_id":`, e.ChunkID)
+	b = member(b, `"event":`, e.Event)
+	b = integer(b, `"mono_ns":`, e.MonoNS)
+	b = optionalInteger(b, `"wall_ns":`, e.WallNS)
+	b = optionalString(b, `"node":`, e.Node)
+	b = integer(b, `"bytes":`, e.Bytes)
+	b = optionalString(b, `"status":`, e.Status)
+	b = integer(b, `"offset":`, e.Offset)
+	b = optionalInteger(b, `"samples":`, e.Samples)
+	b = optionalInteger(b, `"sample_rate":`, e.Rate)
+	b = optionalInteger(b, `"channels":`, e.Channels)
+	b[len(b)-1] = '}' // every member ends in a comma
+	return b
+}
+
+func member(b []byte, key, value string) []byte {
+	b = append(b, key...)
+	b = appendString(b, value)
+	return append(b, ',')
+}
+
+func optionalString(b []byte, key, value string) []byte {
+	if value == "" {
+		return b
+	}
+	return member(b, key, value)
+}
+
+func integer(b []byte, key string, value int64) []byte {
+	b = append(b, key...)
+	b = strconv.AppendInt(b, value, 10)
+	return append(b, ',')
+}
+
+func optionalInteger(b []byte, key string, value int64) []byte {
+	if value == 0 {
+		return b
+	}
+	return integer(b, key, value)
+}
+
+// appendString quotes as encoding/json does with SetEscapeHTML(false): invalid
+// UTF-8 becomes U+FFFD, and the two line separators that JavaScript trips over
+// are escaped.
+func appendString(b []byte, s string) []byte {
+	b = append(b, '"')
+	begin := 0
+	for i := 0; i < len(s); {
+		if c := s[i]; c < utf8.RuneSelf {
+			if c >= ' ' && c != '"' && c != '\\' {
+				i++
+				continue
+			}
+			b = append(b, s[begin:i]...)
+			b = appendEscape(b, c)
+			i++
+			begin = i
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(s[i:])
+		if bad := r == utf8.RuneError && size == 1; bad || r == '\u2028' || r == '\u2029' {
+			b = append(b, s[begin:i]...)
+			b = append(b, `\u`...)
+			b = append(b, hex[r>>12&15], hex[r>>8&15], hex[r>>4&15], hex[r&15])
+			begin = i + size
+		}
+		i += size
+	}
+	b = append(b, s[begin:]...)
+	return append(b, '"')
+}
+
+const hex = "0123456789abcdef"
+
+func appendEscape(b []byte, c byte) []byte {
+	switch c {
+	case '"', '\\':
+		return append(b, '\\', c)
+	case '\b':
+		return append(b, `\b`...)
+	case '\f':
+		return append(b, `\f`...)
+	case '\n':
+		return append(b, `\n`...)
+	case '\r':
+		return append(b, `\r`...)
+	case '\t':
+		return append(b, `\t`...)
+	default:
+		return append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+	}
+}

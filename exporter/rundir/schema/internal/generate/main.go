@@ -1,0 +1,128 @@
+// Command generate writes the JSON Schema of requests.jsonl to the file that it
+// is given.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/invopop/jsonschema"
+
+	"github.com/omnitap/omnitap/proxy/timeline"
+)
+
+func main() {
+	os.Exit(run(os.Args[1:]))
+}
+
+func run(args []string) int {
+	if len(args) != 1 {
+		fmt.Fprintln(os.Stderr, "usage: generate FILE")
+		return 2
+	}
+	text, err := generate()
+	if err == nil {
+		err = os.WriteFile(args[0], text, 0o644)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "generating the schema:", err)
+		return 1
+	}
+	return 0
+}
+
+// generate returns the schema as it is committed.
+func generate() ([]byte, error) {
+	record := reflect.TypeFor[timeline.Record]()
+	reflector := jsonschema.Reflector{
+		Anonymous:                 true, // no $id: nothing is served at an address
+		AllowAdditionalProperties: true, // fields may be added within `schema: 1`
+		Mapper:                    enumerate,
+	}
+	s := reflector.ReflectFromType(record)
+	s.Title = "omnitap requests.jsonl, one line"
+	s.Description = "A value that was not measured is null, and its dotted name is a key of unmeasured with the reason."
+	for _, t := range structs(record, nil) {
+		definition, ok := s.Definitions[t.Name()]
+		if !ok {
+			return nil, fmt.Errorf("type %s has no definition", t.Name())
+		}
+		allowNull(definition, t)
+	}
+	version, _ := s.Definitions[record.Name()].Properties.Get("schema")
+	version.Const = timeline.Schema
+	text, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	return append(text, '\n'), nil
+}
+
+// enumerate gives the types that have a fixed set of values.
+func enumerate(t reflect.Type) *jsonschema.Schema {
+	if t != reflect.TypeFor[timeline.State]() {
+		return nil
+	}
+	s := &jsonschema.Schema{Type: "string"}
+	for _, state := range timeline.States() {
+		s.Enum = append(s.Enum, state)
+	}
+	return s
+}
+
+// structs lists t's struct types, itself first and each once.
+func structs(t reflect.Type, found []reflect.Type) []reflect.Type {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		return structs(t.Elem(), found)
+	case reflect.Struct:
+	default:
+		return found
+	}
+	if slices.Contains(found, t) {
+		return found
+	}
+	found = append(found, t)
+	for field := range t.Fields() {
+		found = structs(field.Type, found)
+	}
+	return found
+}
+
+// allowNull lets the members be null that encoding/json can write as null, which
+// the reflector leaves out.
+func allowNull(definition *jsonschema.Schema, t reflect.Type) {
+	for field := range t.Fields() {
+		switch field.Type.Kind() {
+		case reflect.Pointer, reflect.Slice, reflect.Map:
+			name := memberName(field)
+			if property, ok := definition.Properties.Get(name); ok {
+				definition.Properties.Set(name, orNull(property))
+			}
+		default:
+		}
+	}
+}
+
+func orNull(s *jsonschema.Schema) *jsonschema.Schema {
+	if s.Type == "" {
+		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{s, {Type: "null"}}}
+	}
+	// The library's Type holds one name only.
+	s.Extras = map[string]any{"type": []string{s.Type, "null"}}
+	s.Type = ""
+	return s
+}
+
+// memberName is the name that encoding/json gives a field.
+func memberName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	if name == "" {
+		return f.Name
+	}
+	return name
+}

@@ -1,0 +1,16 @@
+// Package schema holds the JSON Schema of requests.jsonl, generated from the Go
+// types of proxy/timeline. Within `schema: 1` fields may be added, so the schema
+// allows members that it does not know.
+//
+// Out of scope: validating. The program writes what its types say; the schema is
+// for those who read the files.
+package schema
+
+import _ "embed"
+
+//go:generate go run ./internal/generate requests.schema.json
+
+// Requests is the schema of one line of requests.jsonl.
+//
+//go:embed requests.schema.json
+var Requests []byte

@@ -1,0 +1,206 @@
+package rundir
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/omnitap/omnitap/proxy/timeline"
+)
+
+const (
+	// flushDelay is the time from a line that finds its buffer empty to its
+	// write. The other file's first line can restart it once, hence at most
+	// twice this is lost with the process.
+	flushDelay = 50 * time.Millisecond
+	// retryDelay is the time between attempts while the disk refuses and nothing
+	// new comes.
+	retryDelay = 500 * time.Millisecond
+)
+
+// Stats says how many lines of each file are written and lost so far.
+type Stats struct {
+	Requests Counts `json:"requests"`
+	Events   Counts `json:"events"`
+}
+
+// Writer is an open run directory. All methods may be called concurrently.
+type Writer struct {
+	dir      string
+	log      *slog.Logger
+	metadata Metadata
+	requests lane
+	events   lane
+
+	wake chan struct{}
+	stop chan struct{}
+	done chan struct{}
+
+	unencodable sync.Once // logs the first record that JSON cannot hold
+
+	once sync.Once
+	err  error
+}
+
+func start(dir string, meta Meta, metadata Metadata, requests, events file) *Writer {
+	reserved := meta.BufferBytes / 8
+	w := &Writer{
+		dir:      dir,
+		log:      meta.Logger,
+		metadata: metadata,
+		requests: lane{name: RequestsFile, limit: reserved, file: requests},
+		events:   lane{name: EventsFile, limit: meta.BufferBytes - reserved, file: events},
+		wake:     make(chan struct{}, 1),
+		stop:     make(chan struct{}),
+		done:     make(chan struct{}),
+	}
+	go w.flusher()
+	return w
+}
+
+// Dir returns the directory that was given to Create.
+func (w *Writer) Dir() string { return w.dir }
+
+// Record adds a line to requests.jsonl. A record that JSON cannot hold (NaN,
+// infinity) is counted as lost.
+func (w *Writer) Record(r *timeline.Record) {
+	buf := encodeBuffers.Get().(*bytes.Buffer)
+	buf.Reset()
+	if err := encodeRecord(buf, r); err != nil {
+		w.requests.mu.Lock()
+		w.requests.lose(0)
+		w.requests.mu.Unlock()
+		w.unencodable.Do(func() {
+			w.log.Error("record cannot be encoded, this and further ones are lost", "request_id", r.RequestID, "error", err)
+		})
+	} else if w.requests.addLine(buf.Bytes()) {
+		w.rouse()
+	}
+	encodeBuffers.Put(buf)
+}
+
+// Event adds a line to events.jsonl. It allocates nothing.
+func (w *Writer) Event(e *timeline.Event) {
+	if w.events.addEvent(e) {
+		w.rouse()
+	}
+}
+
+// Stats returns the counts so far.
+func (w *Writer) Stats() Stats {
+	return Stats{Requests: w.requests.snapshot(), Events: w.events.snapshot()}
+}
+
+// Close writes what waits, closes the files and completes metadata.json with the
+// end stamps and the counts. Lines that the disk still refuses are counted as
+// lost, and the error says so. Later calls return the same error.
+func (w *Writer) Close() error {
+	w.once.Do(func() { w.err = w.finish() })
+	return w.err
+}
+
+func (w *Writer) rouse() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// flusher runs until stop closes. Its timer runs only while something waits.
+func (w *Writer) flusher() {
+	defer close(w.done)
+	timer := time.NewTimer(flushDelay)
+	timer.Stop()
+	for {
+		select {
+		case <-w.stop:
+			return
+		case <-w.wake:
+			timer.Reset(flushDelay)
+		case <-timer.C:
+			requests := w.flush(&w.requests)
+			events := w.flush(&w.events)
+			if requests != nil || events != nil {
+				timer.Reset(retryDelay)
+			}
+		}
+	}
+}
+
+// flush writes one lane out and logs when its state changes.
+func (w *Writer) flush(l *lane) error {
+	err := l.flush()
+	counts := l.snapshot()
+	switch {
+	case err != nil && !l.failing:
+		w.log.Error("run directory not writable, lines wait in memory", "file", l.name, "error", err)
+	case err == nil && l.failing:
+		w.log.Info("run directory writable again", "file", l.name, "lost_lines", counts.LostLines, "lost_bytes", counts.LostBytes)
+	}
+	l.failing = err != nil
+	switch {
+	case counts.LostLines > l.lost && !l.losing:
+		l.losing = true
+		w.log.Warn("losing lines", "file", l.name, "lost_lines", counts.LostLines, "lost_bytes", counts.LostBytes)
+	case counts.LostLines == l.lost && err == nil:
+		l.losing = false
+	}
+	l.lost = counts.LostLines
+	return err
+}
+
+func (w *Writer) finish() error {
+	w.requests.shut()
+	w.events.shut()
+	close(w.stop)
+	<-w.done
+
+	var errs []error
+	for _, l := range []*lane{&w.requests, &w.events} {
+		errs = append(errs, w.finishLane(l))
+	}
+	w.metadata.end(w.Stats())
+	errs = append(errs, writeMetadata(w.dir, w.metadata), syncDir(w.dir))
+	return errors.Join(errs...)
+}
+
+func (w *Writer) finishLane(l *lane) error {
+	var errs []error
+	if err := w.flush(l); err != nil {
+		errs = append(errs, fmt.Errorf("writing %s: %w", l.name, err))
+		if err := l.giveUp(); err != nil {
+			errs = append(errs, fmt.Errorf("cutting the last line of %s: %w", l.name, err))
+		}
+	}
+	if err := l.file.Sync(); err != nil {
+		errs = append(errs, fmt.Errorf("syncing %s: %w", l.name, err))
+	}
+	if err := l.file.Close(); err != nil {
+		errs = append(errs, fmt.Errorf("closing %s: %w", l.name, err))
+	}
+	return errors.Join(errs...)
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("opening the run directory: %w", err)
+	}
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return fmt.Errorf("syncing the run directory: %w", err)
+	}
+	return nil
+}
+
+var encodeBuffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+func encodeRecord(buf *bytes.Buffer, r *timeline.Record) error {
+	enc := json.NewEncoder(buf)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(r)
+}

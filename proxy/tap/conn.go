@@ -1,0 +1,312 @@
+package tap
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/omnitap/omnitap/proxy/timeline"
+	"github.com/omnitap/omnitap/proxy/wire/dialect"
+	"github.com/omnitap/omnitap/proxy/wire/http1"
+)
+
+// Dir is a direction: whose bytes they are.
+type Dir uint8
+
+// Directions.
+const (
+	Client Dir = iota
+	Server
+)
+
+// Identify makes the identity of a connection's exchange n, counted from 0.
+type Identify func(n int) timeline.Identity
+
+// Conn reads one connection. It is not safe for concurrent use.
+type Conn struct {
+	cfg      *Config
+	identify Identify
+	sink     timeline.Sink
+	reader   dialect.Reader
+
+	req, resp http1.Parser
+	now       int64 // stamp of the segment at hand
+	first     int64 // stamp of its first byte
+	base      int64 // offset of the byte before it
+	closed    [2]timeline.End
+
+	open      []*exchange // requests whose answers are not over, in order
+	current   *exchange   // the request being read
+	finishing []*exchange // answers that wait for their last write
+	count     int
+	opaque    *timeline.Builder // the connection is not HTTP
+	stopped   string            // why answers are not read any more
+	tunnel    *exchange
+	injected  string
+	sent      int64 // request bytes written to the server
+	read      [2]int64
+	replay    bool
+	info      bool // the answer at hand is informational
+	startMono int64
+	startOff  int64
+	answerEnd int64 // offset of the last byte of the answer that ends
+}
+
+// NewConn returns a reader of one connection that sends what it finds to sink.
+// replay says that writes will not be reported.
+func NewConn(cfg *Config, identify Identify, sink timeline.Sink, replay bool) *Conn {
+	c := &Conn{cfg: cfg, identify: identify, sink: sink, replay: replay}
+	c.req = http1.Parser{H: (*requestSide)(c), MaxHead: cfg.MaxHead}
+	c.resp = http1.Parser{H: (*answerSide)(c), MaxHead: cfg.MaxHead, Response: true}
+	return c
+}
+
+// Bytes reads bytes that came from dir in one read: its last byte was received
+// at mono, its first at first (0: as the last).
+func (c *Conn) Bytes(dir Dir, p []byte, mono, first int64) {
+	if first == 0 {
+		first = mono
+	}
+	c.now, c.first = mono, first
+	for _, x := range c.open {
+		x.b.Now(mono)
+	}
+	c.read[dir] += int64(len(p))
+	if dir == Client {
+		c.base = c.req.Offset()
+		c.req.Feed(p)
+	} else {
+		c.base = c.resp.Offset()
+		c.resp.Feed(p)
+	}
+	if c.replay {
+		c.finishDone()
+	}
+}
+
+// Gap stands for n bytes of dir that were not kept.
+func (c *Conn) Gap(dir Dir, n, mono int64) {
+	c.now, c.first = mono, mono
+	c.read[dir] += n
+	for _, x := range c.open {
+		x.b.Now(mono)
+		x.gap(dir, n)
+	}
+	if dir == Client {
+		c.req.Skip(n)
+	} else {
+		c.resp.Skip(n)
+	}
+}
+
+// Wrote notes that all bytes read from dir so far were written on at mono,
+// after writes had blocked for waited nanoseconds.
+func (c *Conn) Wrote(dir Dir, mono, waited int64) {
+	if dir == Client {
+		c.sent = c.read[Client]
+		for _, x := range c.open {
+			x.b.UpstreamSent(mono, c.sent)
+		}
+		return
+	}
+	for _, x := range c.finishing {
+		x.b.Wrote(mono, waited)
+	}
+	if len(c.open) > 0 {
+		c.open[0].b.Wrote(mono, waited)
+	}
+	c.finishDone()
+}
+
+// Injected notes the request id that the relay put into the head read next.
+func (c *Conn) Injected(id string) { c.injected = id }
+
+// End notes that a side ended.
+func (c *Conn) End(dir Dir, e timeline.End, mono int64) {
+	c.now, c.first = mono, mono
+	c.closed[dir] = e
+	for _, x := range c.open {
+		x.b.Now(mono)
+	}
+	if dir == Client {
+		c.each(func(b *timeline.Builder) { b.ClientEnd(e, mono) })
+		return
+	}
+	if e == timeline.FIN {
+		c.resp.Close() // a body that runs to the close is whole now
+	}
+	c.each(func(b *timeline.Builder) { b.ServerEnd(e, mono) })
+	if c.replay {
+		c.finishAll()
+	}
+}
+
+// each calls f for every exchange that is not over.
+func (c *Conn) each(f func(*timeline.Builder)) {
+	for _, x := range c.open {
+		f(x.b)
+	}
+	if c.opaque != nil {
+		f(c.opaque)
+	}
+}
+
+// Refused notes that the relay could not reach the server and why, and whether
+// that is a failure of our own.
+func (c *Conn) Refused(reason, errno string, own bool, mono int64) {
+	c.each(func(b *timeline.Builder) {
+		if own {
+			b.Harness(reason, errno)
+		} else {
+			b.Unreachable(reason, errno, mono)
+		}
+	})
+}
+
+// Shutdown notes that the relay ends the connection because it stops.
+func (c *Conn) Shutdown(mono int64) {
+	c.each(func(b *timeline.Builder) { b.Shutdown(mono) })
+}
+
+// Close ends the reading: every exchange gets its record.
+func (c *Conn) Close(mono int64) {
+	c.now = mono
+	c.finishAll()
+	if c.opaque != nil {
+		c.opaque.AddBytes(c.read[Client], c.read[Server])
+		c.opaque.FinishOpaque(c.stopped)
+		c.opaque = nil
+	}
+}
+
+// Idle reports whether no exchange is under way.
+func (c *Conn) Idle() bool {
+	return len(c.open) == 0 && len(c.finishing) == 0 && c.opaque == nil && c.tunnel == nil
+}
+
+// finishDone sends out records whose last chunk was written on.
+func (c *Conn) finishDone() {
+	kept := c.finishing[:0]
+	for _, x := range c.finishing {
+		if x.b.WaitsForWrite() {
+			kept = append(kept, x)
+			continue
+		}
+		x.b.Finish()
+	}
+	c.finishing = kept
+	if len(c.finishing) == 0 {
+		c.finishing = nil
+	}
+	if c.closed[Server] != timeline.Open && len(c.open) > 0 && !c.open[0].b.WaitsForWrite() {
+		c.finishAll()
+	}
+}
+
+func (c *Conn) finishAll() {
+	for _, x := range c.finishing {
+		x.b.Finish()
+	}
+	for _, x := range c.open {
+		x.cut(c)
+		x.b.Finish()
+	}
+	c.finishing, c.open, c.current, c.tunnel = nil, nil, nil, nil
+}
+
+// front returns the exchange that the next answer belongs to.
+func (c *Conn) front() *exchange {
+	if len(c.open) == 0 {
+		return nil
+	}
+	return c.open[0]
+}
+
+// begin starts an exchange at byte off of the client's stream.
+func (c *Conn) begin(off int64) *exchange {
+	id := c.identify(c.count)
+	id.Replay = c.replay
+	mono := c.now
+	if off == c.base+1 {
+		mono = c.first
+	}
+	x := &exchange{c: c, b: timeline.New(&c.cfg.Timeline, id, c.sink, mono, off), startUp: off}
+	x.b.Now(c.now)
+	if c.count > 0 {
+		x.b.Reused()
+	}
+	c.count++
+	c.open = append(c.open, x)
+	c.current = x
+	return x
+}
+
+// giveUp makes the whole connection opaque.
+func (c *Conn) giveUp(reason string) {
+	c.stopped = reason
+	c.req.Stop()
+	c.resp.Stop()
+	if x := c.current; x != nil && len(c.open) == 1 && !x.headed {
+		c.opaque = x.b
+		c.open, c.current = nil, nil
+	}
+}
+
+// requestSide is the Conn as handler of the client's bytes.
+type requestSide Conn
+
+func (s *requestSide) MessageStart(off int64) { (*Conn)(s).begin(off) }
+
+func (s *requestSide) Head(h *http1.Head, end int64) http1.Expect {
+	c := (*Conn)(s)
+	x := c.current
+	x.headed = true
+	path, _, _ := strings.Cut(h.Target, "?")
+	if i := strings.Index(path, "://"); i >= 0 { // absolute form
+		if j := strings.IndexByte(path[i+3:], '/'); j >= 0 {
+			path = path[i+3+j:]
+		}
+	}
+	if c.injected != "" {
+		x.b.Injected(c.injected)
+		c.injected = ""
+	}
+	x.contentType = h.Value("Content-Type")
+	x.encoded = h.Value("Content-Encoding")
+	x.method = h.Method
+	x.b.Request(h.Method, path, x.contentType, h.Value("X-Request-Id"))
+	if h.Method == "CONNECT" || h.Has("Connection", "upgrade") {
+		x.upgrade = strings.ToLower(h.Value("Upgrade"))
+		x.wantsUpgrade = true
+		return http1.Waiting
+	}
+	return http1.ByHead
+}
+
+func (s *requestSide) Body(p []byte, _ int64) { (*Conn)(s).current.requestBody(p) }
+func (s *requestSide) ChunkStart(int64)       {}
+func (s *requestSide) ChunkEnd(int64)         {}
+
+func (s *requestSide) MessageEnd(off int64) {
+	c := (*Conn)(s)
+	c.current.requestEnd(off)
+	c.current = nil
+}
+
+func (s *requestSide) Tunnel([]byte, int64) {}
+
+func (s *requestSide) Lost(err error, _ int64) {
+	c := (*Conn)(s)
+	x := c.current
+	switch {
+	case x != nil && !x.headed && c.count == 1:
+		c.giveUp(err.Error())
+	case x != nil:
+		if errors.Is(err, http1.ErrAmbiguous) {
+			x.b.Flag("ambiguous_framing")
+		} else {
+			x.b.Flag("request_malformed")
+		}
+		x.b.Analysis("lost", "request: "+err.Error())
+		x.requestLost = true
+	}
+}

@@ -1,0 +1,65 @@
+// Package tap reads a copy of what passes one connection and turns it into
+// records: it drives the parsers of proxy/wire and feeds proxy/timeline.
+//
+//	relay (proxy) ── Handle: bytes, stamps, ends ──▶ queue ──▶ Conn ──▶ Builder ──▶ Sink
+//
+// A Conn is the reading itself: single-threaded, without a clock, the same live
+// and from a capture (Replay). An Analyzer puts a bounded queue and a few
+// workers between the relay and the Conns, so that the relay never waits: what
+// does not fit is dropped, counted, and named in the record it concerns.
+//
+// It changes no byte, opens no connection and judges nothing itself.
+package tap
+
+import (
+	"time"
+
+	"github.com/omnitap/omnitap/proxy/timeline"
+	"github.com/omnitap/omnitap/proxy/wire/http1"
+	"github.com/omnitap/omnitap/proxy/wire/sse"
+)
+
+// Config bounds the analysis. The zero value of each field means its default.
+type Config struct {
+	Timeline timeline.Config `yaml:"timeline"`
+	// MaxHead bounds a message head in bytes: 64 KiB.
+	MaxHead int `yaml:"max_head"`
+	// MaxEvent bounds one server-sent event or one whole JSON answer in bytes:
+	// 16 MiB. What is over it is forwarded all the same, and the record says
+	// truncated.
+	MaxEvent int `yaml:"max_event"`
+	// MaxRequest bounds how much of a request's body is kept to learn what it
+	// asks for, in bytes: 4 MiB.
+	MaxRequest int `yaml:"max_request"`
+	// MaxQueue bounds the bytes waiting for analysis of one connection: 32 MiB.
+	MaxQueue int64 `yaml:"max_queue"`
+	// MaxMemory bounds the bytes waiting for analysis in all: 256 MiB.
+	MaxMemory int64 `yaml:"max_memory"`
+	// Workers is how many goroutines analyse: as many as GOMAXPROCS, at most 4.
+	Workers int `yaml:"workers"`
+	// Latency is how long bytes may wait before they are looked at: 5ms.
+	Latency time.Duration `yaml:"latency"`
+}
+
+// WithDefaults returns the configuration with defaults filled in.
+func (c Config) WithDefaults() Config {
+	c.Timeline = c.Timeline.WithDefaults()
+	def := func(p *int, v int) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	def(&c.MaxHead, http1.DefaultMaxHead)
+	def(&c.MaxEvent, sse.DefaultMaxEvent)
+	def(&c.MaxRequest, 4<<20)
+	if c.MaxQueue == 0 {
+		c.MaxQueue = 32 << 20
+	}
+	if c.MaxMemory == 0 {
+		c.MaxMemory = 256 << 20
+	}
+	if c.Latency == 0 {
+		c.Latency = 5 * time.Millisecond
+	}
+	return c
+}

@@ -1,0 +1,335 @@
+// Package timeline turns what was read of one exchange into its record: points,
+// metrics, terminal state, checks on the sound (contract.md sections 2 to 5).
+//
+// A Builder is told, in the order of the bytes, what the parsers found. It has
+// no clock: Now sets the receive stamp of the read that what follows was
+// completed by. The same calls give the same record, live or from a capture.
+//
+// It knows no connection and no byte of a format: proxy/tap drives it.
+package timeline
+
+import (
+	"crypto/sha256"
+	"hash"
+
+	"github.com/omnitap/omnitap/proxy/wire/dialect"
+)
+
+// point indexes the points of contract section 2.
+type point int
+
+const (
+	pIn point = iota
+	pBody
+	pUp
+	pHdr
+	pText
+	pAudioEvent
+	pAudio
+	pAudible
+	pTerm
+	pClose
+	nPoints
+)
+
+var pointNames = [nPoints]string{"t_in", "t_body", "t_up", "t_hdr", "t_text", "t_audio_event", "t_audio", "t_audible", "t_term", "t_close"}
+
+var eventNames = [nPoints]string{
+	"ingress", "request_body_end", "upstream_sent", "response_headers", "first_text",
+	"first_audio_event", "first_audio", "first_audible", "terminal", "close",
+}
+
+// Identity says which exchange a Builder follows.
+type Identity struct {
+	RunID, Node  string
+	ConnectionID uint64
+	// OwnID is the request id where neither the client nor we put one on the wire.
+	OwnID string
+	// Kernel says that stamps are the kernel's.
+	Kernel bool
+	// WallOffset is what to add to a monotonic stamp to get wall-clock
+	// nanoseconds; nil where it is not known.
+	WallOffset *int64
+	// Replay says that what only a live relay can measure is absent.
+	Replay bool
+}
+
+// Builder follows one exchange. Make it with New.
+type Builder struct {
+	cfg  *Config
+	id   Identity
+	sink Sink
+	now  int64
+
+	at    [nPoints]place
+	ready bool // the request id is known: events may go out
+
+	requestID, idSource string
+	method, path        string
+	contentType         string
+	request             dialect.Request
+	requestUnread       string // why the request's fields are not known
+
+	status       int
+	answer       Answer
+	serverID     string
+	model        string
+	dialect      string
+	family       dialect.Family
+	headDialect  string
+	bodyBytes    int64 // payload bytes of the answer
+	lastBody     place
+	headEnd      place
+	unknown      int
+	audioLike    bool
+	multi        bool
+	failedItems  int
+	declaredToks int64
+
+	text      hash.Hash
+	textBytes int64
+	textUnits int64
+	lastText  int64
+	reasoning Reasoning
+	reasonAt  int64
+	tool      bool
+
+	snd *sound
+
+	finish, hasFinish bool
+	final             bool
+	marker            place
+	afterMarker       int
+	said              *said
+	complete          bool
+	close             closing
+	trouble           []trouble
+	flags             map[string]struct{}
+	warnings          []string
+
+	analysis, analysisReason string
+	delays                   []float32
+	pending                  []pendingWrite
+	waited                   int64
+	bytesUp, bytesDown       int64
+	reused                   bool
+	noBody                   bool
+	done, tunnel, ambiguous  bool
+}
+
+type pendingWrite struct {
+	chunk int64
+	text  bool
+	mono  int64
+	bytes int64
+}
+
+// Answer is what a response head tells about its body.
+type Answer struct {
+	// ContentType is the media type without parameters, in lower case.
+	ContentType string
+	// Unit is the logical chunk of a raw body: http_chunk, body or read.
+	Unit string
+	// Rate and Channels are what headers or media type parameters declare.
+	Rate, Channels int
+	// RateFrom names where Rate was learned.
+	RateFrom string
+	// Dialect is what the head alone tells, empty for nothing.
+	Dialect string
+	// RequestID is the server's id where the head carries one.
+	RequestID string
+	// Events and Whole say how the body is read: server-sent events, or one
+	// JSON text.
+	Events, Whole bool
+	// Sound says that the body is sound.
+	Sound bool
+	// Incremental hints of buffering on the way: Server and Via fields.
+	Via string
+}
+
+// New returns a Builder whose request's first byte is byte off of the client's
+// stream, received at mono.
+func New(cfg *Config, id Identity, sink Sink, mono, off int64) *Builder {
+	b := &Builder{cfg: cfg, id: id, sink: sink, now: mono, flags: map[string]struct{}{}, analysis: "full", declaredToks: -1}
+	b.requestID, b.idSource = id.OwnID, "own"
+	b.at[pIn] = place{mono, off}
+	return b
+}
+
+// Now sets the receive stamp of the read whose bytes are looked at next.
+func (b *Builder) Now(mono int64) { b.now = mono }
+
+// RequestID returns the id as far as it is known.
+func (b *Builder) RequestID() string { return b.requestID }
+
+// Flag adds a flag to the record.
+func (b *Builder) Flag(name string) { b.flags[name] = struct{}{} }
+
+// Warn adds a warning to the record.
+func (b *Builder) Warn(text string) {
+	if len(b.warnings) < 32 {
+		b.warnings = append(b.warnings, text)
+	}
+}
+
+// set notes a point once, at the current stamp.
+func (b *Builder) set(p point, off int64) {
+	b.setAt(p, place{b.now, off})
+}
+
+func (b *Builder) setAt(p point, at place) {
+	if b.at[p].mono != 0 {
+		return
+	}
+	b.at[p] = at
+	if b.ready {
+		b.emit(eventNames[p], at, Event{})
+	}
+}
+
+// emit sends an event out.
+func (b *Builder) emit(name string, at place, e Event) {
+	if b.sink == nil {
+		return
+	}
+	e.RunID, e.Node, e.RequestID, e.Attempt = b.id.RunID, b.id.Node, b.requestID, 1
+	e.Event, e.MonoNS, e.Offset = name, at.mono, at.off
+	if b.id.WallOffset != nil {
+		e.WallNS = at.mono + *b.id.WallOffset
+	}
+	b.sink.Event(&e)
+}
+
+// Request notes a request head: its method, path without query, and the
+// client's request id, empty for none.
+func (b *Builder) Request(method, path, contentType, clientID string) {
+	b.method, b.path, b.contentType = method, path, contentType
+	if clientID != "" {
+		b.requestID, b.idSource = clientID, "client"
+	}
+	b.Identify()
+}
+
+// Injected notes the id that the relay put into the request's head.
+func (b *Builder) Injected(id string) { b.requestID, b.idSource = id, "injected" }
+
+// Identify lets events out: no better id will come.
+func (b *Builder) Identify() {
+	if b.ready {
+		return
+	}
+	b.ready = true
+	for p, at := range b.at {
+		if at.mono != 0 {
+			b.emit(eventNames[p], at, Event{})
+		}
+	}
+}
+
+// RequestEnd notes the last byte of the request and what its body asked for.
+// unread says why the body's fields are not known, empty where they are.
+func (b *Builder) RequestEnd(off int64, q dialect.Request, unread string) {
+	b.request, b.requestUnread = q, unread
+	b.set(pBody, off)
+	if b.model == "" {
+		b.model = q.Model
+	}
+}
+
+// Method returns the request's method.
+func (b *Builder) Method() string { return b.method }
+
+// UpstreamSent notes that request bytes up to off were written to the server.
+func (b *Builder) UpstreamSent(mono, off int64) {
+	if b.at[pBody].mono != 0 && off >= b.at[pBody].off {
+		b.setAt(pUp, place{mono, b.at[pBody].off})
+	}
+}
+
+// AnswerStart notes the first byte of a final answer, received at mono.
+func (b *Builder) AnswerStart(mono, off int64) { b.setAt(pHdr, place{mono, off}) }
+
+// Tunnel notes that the connection is a tunnel from here.
+func (b *Builder) Tunnel() { b.tunnel = true }
+
+// Flow returns the exchange's flow as far as method and path tell.
+func (b *Builder) Flow() string { return flowOf(b.method, b.path) }
+
+// AnswerHead notes a final response head.
+func (b *Builder) AnswerHead(status int, a Answer) {
+	b.status, b.answer = status, a
+	b.headDialect = a.Dialect
+	if a.RequestID != "" {
+		b.serverID = a.RequestID
+	}
+}
+
+// Informational notes a 1xx answer.
+func (b *Builder) Informational(status int) {
+	if status != 100 {
+		b.Flag("informational")
+	}
+}
+
+// NoBody notes that the answer has no body by rule (HEAD, 204, 304).
+func (b *Builder) NoBody() { b.noBody = true }
+
+// AddBytes counts wire bytes of the exchange, by direction.
+func (b *Builder) AddBytes(up, down int64) {
+	b.bytesUp += up
+	b.bytesDown += down
+}
+
+// Reused notes that the connection carried exchanges before.
+func (b *Builder) Reused() { b.reused = true }
+
+// Analysis notes that the reading is not full. The first reason stays.
+func (b *Builder) Analysis(level, reason string) {
+	if b.analysis == "full" {
+		b.analysis, b.analysisReason = level, reason
+	}
+}
+
+// Wrote notes that everything read so far was accepted by the client's socket
+// at mono, after the write had blocked for waited nanoseconds.
+func (b *Builder) Wrote(mono, waited int64) {
+	b.waited += waited
+	for _, p := range b.pending {
+		if len(b.delays) < maxChunks {
+			b.delays = append(b.delays, float32(mono-p.mono)/1e3)
+		}
+		status := "audio"
+		if p.text {
+			status = "text"
+		}
+		b.emit("client_write", place{mono, 0}, Event{ChunkID: p.chunk, Bytes: p.bytes, Status: status})
+	}
+	b.pending = b.pending[:0]
+}
+
+// WaitsForWrite reports whether chunks are not known to be written yet.
+func (b *Builder) WaitsForWrite() bool { return len(b.pending) > 0 }
+
+func (b *Builder) addText(p []byte, off int64) {
+	if b.text == nil {
+		b.text = sha256.New()
+	}
+	b.text.Write(p)
+	b.textBytes += int64(len(p))
+	b.lastText = b.now
+	b.set(pText, off)
+	b.chunkOut("text_chunk", b.textUnits, off, int64(len(p)), 0, true)
+	b.textUnits++
+}
+
+// chunkOut sends a chunk's event out and waits for its write.
+func (b *Builder) chunkOut(name string, n, off, size, frames int64, text bool) {
+	e := Event{ChunkID: n, Bytes: size, Samples: frames}
+	if !text && b.snd != nil {
+		e.Rate, e.Channels = int64(b.snd.format.Rate), int64(b.snd.format.Channels)
+	}
+	b.emit(name, place{b.now, off}, e)
+	if !b.id.Replay && len(b.pending) < 4096 {
+		b.pending = append(b.pending, pendingWrite{n, text, b.now, size})
+	}
+}

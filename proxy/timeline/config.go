@@ -1,0 +1,42 @@
+package timeline
+
+// Config holds what the timeline does not learn from the wire. The zero value
+// of each field means its default.
+type Config struct {
+	// MinPlayableMS is how much sound makes t_audio, in milliseconds: 20.
+	MinPlayableMS int `yaml:"min_playable_ms"`
+	// SilenceDBFS is the level that t_audible must pass, in dB of full scale: -60.
+	SilenceDBFS float64 `yaml:"silence_dbfs"`
+	// AssumedRate is the sample rate that seconds are reckoned with where
+	// nothing declares one, in Hz: 24000.
+	AssumedRate int `yaml:"assumed_sample_rate"`
+	// Rates maps a model's name to its sample rate in Hz, for wires that do not
+	// say it.
+	Rates map[string]int `yaml:"sample_rates"`
+	// SlowClientMS is how long writes to a client may block in all before its
+	// record says client_slow, in milliseconds: 50.
+	SlowClientMS int `yaml:"slow_client_ms"`
+}
+
+// WithDefaults returns the configuration with defaults filled in.
+func (c Config) WithDefaults() Config {
+	if c.MinPlayableMS == 0 {
+		c.MinPlayableMS = 20
+	}
+	if c.SilenceDBFS == 0 {
+		c.SilenceDBFS = -60
+	}
+	if c.AssumedRate == 0 {
+		c.AssumedRate = 24000
+	}
+	if c.SlowClientMS == 0 {
+		c.SlowClientMS = 50
+	}
+	return c
+}
+
+// Sink is given what a Builder finds. It must not keep the pointers.
+type Sink interface {
+	Event(*Event)
+	Record(*Record)
+}

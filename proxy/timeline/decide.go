@@ -1,0 +1,177 @@
+package timeline
+
+import "strconv"
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// End is how one side of a connection ended.
+type End uint8
+
+// Ends of a side.
+const (
+	Open End = iota
+	FIN
+	RST
+	// Cut: the capture or the relay's observation stops here.
+	Cut
+)
+
+func (e End) String() string {
+	return [...]string{"open", "fin", "rst", "cut"}[e]
+}
+
+// closing is how the connection of an exchange ended, as far as it had ended
+// before the exchange was over.
+type closing struct {
+	client, server     End
+	clientAt, serverAt int64
+	// clientGone says that the client's socket refused bytes after its FIN.
+	clientGone bool
+	// order: 1 when the client's end came first, 2 the server's, 0 neither.
+	first int
+	// harness is a failure of our own: its reason and errno.
+	harness, errno string
+	// upstream is a failure to reach the server.
+	upstream string
+	shutdown bool
+	// lost is a framing error of the answer.
+	lost string
+	// other is a framing error or gap that is ours or the client's.
+	unread string
+}
+
+// facts is all that decide looks at.
+type facts struct {
+	status             int
+	complete           bool // the answer's framing ended well
+	marker             bool // the flow's end marker came
+	markerDue          bool // the flow has one
+	finish             bool // a reason for the end came
+	said               *said
+	close              closing
+	owes               owes
+	text, audio, other bool // what came: text, playable or countable sound, anything else that counts
+	noBody             bool
+	trouble            []trouble
+	failed             []string // quality checks
+	begun              bool     // response bytes came
+	unreadable         bool     // the body could not be looked into
+	ambiguous          bool     // the answer declares its length in two ways
+	tunnel             bool     // the connection became a tunnel
+}
+
+// decide names the terminal state by the precedence of contract section 5, with
+// the evidence that one connection gives.
+func decide(f *facts) (state State, reason, by string) {
+	switch {
+	case f.close.harness != "":
+		return HarnessError, f.close.harness, "relay"
+	case f.said != nil:
+		return f.said.state, f.said.reason, "server"
+	case f.tunnel:
+		return tunnelEnd(&f.close)
+	case f.ambiguous:
+		return InvalidOutput, "ambiguous_framing", "server"
+	case f.marker:
+		return judge(f)
+	}
+	if !f.complete {
+		if s, r, b, ok := cutShort(f); ok {
+			return s, r, b
+		}
+	}
+	return judge(f)
+}
+
+// tunnelEnd names the end of a connection that is timed as a plain one.
+func tunnelEnd(c *closing) (state State, reason, by string) {
+	switch {
+	case c.harness != "":
+		return HarnessError, c.harness, "relay"
+	case c.upstream != "":
+		return TransportError, c.upstream, "server"
+	case c.server == RST && c.first == 2:
+		return TransportError, "reset", "server"
+	case c.client == RST && c.first == 1:
+		return ClientCancelled, "client_reset", "client"
+	case c.shutdown:
+		return HarnessError, "proxy_shutdown", "relay"
+	}
+	return Success, "tunnel_closed", [...]string{"unknown", "client", "server"}[c.first]
+}
+
+// cutShort names the end of an answer that did not come to its own end.
+func cutShort(f *facts) (state State, reason, by string, ok bool) {
+	c := &f.close
+	switch {
+	case c.upstream != "":
+		return TransportError, c.upstream, "server", true
+	case c.lost != "":
+		return TransportError, c.lost, "server", true
+	case c.first == 1 && c.client == RST:
+		return ClientCancelled, "client_reset", "client", true
+	case c.first == 1 && (c.clientGone || c.server == RST):
+		return ClientCancelled, "client_closed", "client", true
+	case c.first == 1:
+		return ClientCancelled, "half_closed", "client", true
+	case c.shutdown:
+		return HarnessError, "proxy_shutdown", "relay", true
+	case c.unread != "":
+		return HarnessError, "analysis_incomplete", "relay", true
+	case c.server == RST && !f.begun:
+		return TransportError, "reset_before_answer", "server", true
+	case c.server == RST:
+		return TransportError, "reset", "server", true
+	case c.server == FIN && !f.begun:
+		return TransportError, "closed_before_answer", "server", true
+	case c.server == FIN:
+		return TransportError, "cut", "server", true
+	case c.server == Cut || c.client == Cut:
+		return HarnessError, "capture_ends", "unknown", true
+	}
+	return HarnessError, "unfinished", "unknown", true
+}
+
+// judge looks at an answer that came to its end.
+func judge(f *facts) (state State, reason, by string) {
+	if f.unreadable { // a status alone proves nothing, and the body could not be read
+		return HarnessError, "not_analysed", "relay"
+	}
+	if f.markerDue && !f.marker && !f.finish {
+		if !f.text && !f.audio && !f.other {
+			return InvalidOutput, "no_output", "server"
+		}
+		return InvalidOutput, "missing_terminal", "server"
+	}
+	if len(f.trouble) > 0 {
+		return InvalidOutput, f.trouble[0].reason, "server"
+	}
+	nothing := !f.text && !f.audio && !f.other
+	switch {
+	case f.noBody || f.status < 200 || f.status > 299:
+	case f.owes.audio && !f.audio:
+		if nothing {
+			return InvalidOutput, "no_output", "server"
+		}
+		return InvalidOutput, "no_audio", "server"
+	case (f.owes.text || f.owes.either) && nothing:
+		return InvalidOutput, "no_output", "server"
+	}
+	if len(f.failed) > 0 {
+		return QualityFailed, f.failed[0], "server"
+	}
+	return Success, "done", "server"
+}
+
+// phase says how far an exchange had come.
+func phase(f *facts) string {
+	switch {
+	case f.marker || f.complete:
+		return "done"
+	case !f.begun:
+		return "before_headers"
+	case !f.text && !f.audio && !f.other:
+		return "before_first_content"
+	}
+	return "content"
+}

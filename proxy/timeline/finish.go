@@ -1,0 +1,414 @@
+package timeline
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+
+	"github.com/omnitap/omnitap/proxy/wire/audio"
+	"github.com/omnitap/omnitap/proxy/wire/dialect"
+)
+
+// Finish decides the terminal state, reckons the metrics and sends the record
+// out. Later calls do nothing.
+func (b *Builder) Finish() {
+	if b.done {
+		return
+	}
+	b.done = true
+	b.Identify()
+	f := b.facts()
+	state, reason, by := decide(f)
+	b.settle()
+	r := b.record()
+	r.Terminal = Terminal{State: state, Reason: reason, By: by, Phase: phase(f), Evidence: b.evidence(f)}
+	b.measure(r)
+	b.checks(r, f)
+	b.notes(r, f)
+	b.emit("terminal", place{b.at[pTerm].mono, b.at[pTerm].off}, Event{Status: string(state), Bytes: b.bytesDown})
+	b.unmeasured(r)
+	if b.sink != nil {
+		b.sink.Record(r)
+	}
+}
+
+// FinishOpaque sends out the record of a connection that is not HTTP.
+func (b *Builder) FinishOpaque(reason string) {
+	if b.done {
+		return
+	}
+	b.done = true
+	b.Identify()
+	b.analysis, b.analysisReason = "lost", reason
+	b.settle()
+	r := b.record()
+	r.Flow = FlowOpaque
+	state, why, by := tunnelEnd(&b.close)
+	r.Terminal = Terminal{State: state, Reason: why, By: by, Phase: "tunnel", Evidence: b.evidence(b.facts())}
+	b.measure(r)
+	b.unmeasured(r)
+	if b.sink != nil {
+		b.sink.Record(r)
+	}
+}
+
+func (b *Builder) flow() string {
+	f := flowOf(b.method, b.path)
+	if f == FlowOther && b.family != dialect.Other {
+		f = flowOfFamily(b.family)
+	}
+	return f
+}
+
+// markerDue reports whether the flow's stream ends with a marker of its own.
+func (b *Builder) markerDue() bool {
+	if !b.answer.Events || b.status >= 300 {
+		return false
+	}
+	switch b.family {
+	case dialect.Chat, dialect.Completion, dialect.SpeechEvents, dialect.SpeechChunks, dialect.Transcription, dialect.ImageEvents:
+		return true
+	case dialect.Other:
+		switch b.flow() {
+		case FlowChat, FlowCompletion, FlowSpeech, FlowTranscription, FlowTranslation:
+			return b.unknown == 0
+		}
+	}
+	return false
+}
+
+func (b *Builder) facts() *facts {
+	f := &facts{
+		status: b.status, complete: b.complete, marker: b.marker.mono != 0, markerDue: b.markerDue(),
+		finish: b.finish || b.final, said: b.said, close: b.close, owes: owed(b.flow(), b.request.Modalities),
+		text: b.textUnits > 0, noBody: b.noBody, begun: b.at[pHdr].mono != 0, trouble: b.trouble,
+		other: b.tool || b.reasoning.Units > 0 || b.audioLike, unreadable: b.analysis == "unsupported_encoding" || b.close.unread != "",
+		ambiguous: b.ambiguous, tunnel: b.tunnel,
+	}
+	if s := b.snd; s != nil {
+		frames, ok := s.frames()
+		f.audio = ok && frames > 0 || s.opaque > 0
+		f.trouble = append(f.trouble, s.trouble(b.complete || f.marker)...)
+		f.failed = s.failed(b.complete || f.marker)
+	}
+	return f
+}
+
+// settle fixes t_term where no marker did.
+func (b *Builder) settle() {
+	c := &b.close
+	if !b.complete && b.at[pClose].mono == 0 {
+		if at := max(c.clientAt, c.serverAt); at != 0 {
+			b.setAt(pClose, place{at, 0})
+		}
+	}
+	if b.at[pTerm].mono != 0 {
+		return
+	}
+	switch {
+	case b.said != nil && b.said.event:
+		b.at[pTerm] = place{b.said.at.mono, 0}
+	case b.complete && b.bodyBytes > 0:
+		b.at[pTerm] = b.lastBody
+	case b.complete: // no payload byte: the head's end is the moment
+		b.at[pTerm] = place{b.headEnd.mono, 0}
+	case c.first == 1:
+		b.at[pTerm] = place{c.clientAt, 0}
+	case c.serverAt != 0:
+		b.at[pTerm] = place{c.serverAt, 0}
+	default:
+		b.at[pTerm] = place{b.now, 0}
+	}
+}
+
+// record fills in what needs no reckoning.
+func (b *Builder) record() *Record {
+	r := &Record{
+		Schema: Schema, RunID: b.id.RunID, Node: b.id.Node, RequestID: b.requestID, RequestIDSource: b.idSource,
+		ServerRequestID: str(b.serverID), ConnectionID: b.id.ConnectionID, Attempt: 1,
+		Flow: b.flow(), Dialect: b.dialectName(), DialectVariant: str(b.variant()),
+		Method: str(b.method), Path: str(b.path), Model: str(b.model), Modalities: b.request.Modalities,
+		TInSource: str("request"), Stamp: "read", Analysis: b.analysis, AnalysisReason: str(b.analysisReason),
+		BytesUp: b.bytesUp, BytesDown: b.bytesDown, Warnings: b.warnings, Unmeasured: map[string]string{},
+	}
+	if b.id.Kernel {
+		r.Stamp = "kernel"
+	}
+	if b.status != 0 {
+		r.Status = &b.status
+	}
+	if b.id.WallOffset != nil {
+		r.TInWallNS = i64(b.at[pIn].mono + *b.id.WallOffset)
+	}
+	if r.Warnings == nil {
+		r.Warnings = []string{}
+	}
+	stream := b.answer.Events || b.answer.Sound && b.answer.Unit != "body" || b.status == 0 && b.request.Stream
+	r.Stream = &stream
+	points, offsets := pointers(&r.Points), pointers(&r.Offsets)
+	for p := range nPoints {
+		if at := b.at[p]; at.mono != 0 {
+			*points[p] = i64(at.mono)
+			if at.off != 0 {
+				*offsets[p] = i64(at.off)
+			}
+		}
+	}
+	return r
+}
+
+func (b *Builder) dialectName() string {
+	for _, d := range []string{b.dialect, b.headDialect} {
+		if d != "" {
+			return d
+		}
+	}
+	switch b.family {
+	case dialect.Chat, dialect.ChatWhole, dialect.Completion, dialect.Transcription:
+		return dialect.OpenAI
+	}
+	return dialect.Unknown
+}
+
+func (b *Builder) variant() string {
+	switch {
+	case b.answer.Events && b.family == dialect.SpeechChunks:
+		return "sse_chunk"
+	case b.answer.Events:
+		return "sse"
+	case b.answer.Sound && b.answer.Unit == "body":
+		return "whole"
+	case b.answer.Sound:
+		return "raw"
+	case b.answer.Whole:
+		return "json"
+	}
+	return ""
+}
+
+// pointers lists the fields of Points in the order of the points.
+func pointers(p *Points) [nPoints]**int64 {
+	return [nPoints]**int64{&p.TIn, &p.TBody, &p.TUp, &p.THdr, &p.TText, &p.TAudioEvent, &p.TAudio, &p.TAudible, &p.TTerm, &p.TClose}
+}
+
+// since returns the milliseconds from t_in to a point, nil where it is missing.
+func (b *Builder) since(p point) *float64 {
+	if b.at[p].mono == 0 || b.at[pIn].mono == 0 {
+		return nil
+	}
+	return f64(float64(b.at[p].mono-b.at[pIn].mono) / 1e6)
+}
+
+// measure reckons the metrics of contract section 3.
+func (b *Builder) measure(r *Record) {
+	r.TTFTMS, r.TTFAMS, r.TTFAudibleMS, r.JCTMS = b.since(pText), b.since(pAudio), b.since(pAudible), b.since(pTerm)
+	if r.Flow != FlowOpaque && b.analysis != "lost" {
+		b.measureText(r)
+	}
+	if b.snd != nil && (b.snd.bytes+b.snd.opaque > 0 || b.snd.empty > 0) {
+		b.measureSound(r)
+	}
+	r.OwnDelayUS = delay(b.delays)
+	if !b.id.Replay {
+		r.ClientWaitMS = f64(float64(b.waited) / 1e6)
+	}
+}
+
+func (b *Builder) measureText(r *Record) {
+	r.TextUnits, r.TextUnit, r.TextBytes = i64(b.textUnits), str("delta"), i64(b.textBytes)
+	if b.declaredToks >= 0 {
+		r.DeclaredTokens = i64(b.declaredToks)
+	}
+	sum := sha256.New().Sum(nil)
+	if b.text != nil {
+		sum = b.text.Sum(nil)
+	}
+	r.TextSHA256 = str(hex.EncodeToString(sum))
+	if b.textUnits > 1 {
+		r.TPOTMS = f64(float64(b.lastText-b.at[pText].mono) / 1e6 / float64(b.textUnits-1))
+	}
+	if b.reasoning.Units > 0 {
+		b.reasoning.FirstMS = float64(b.reasonAt-b.at[pIn].mono) / 1e6
+		r.Reasoning = &b.reasoning
+	}
+}
+
+func (b *Builder) measureSound(r *Record) {
+	s := b.snd
+	a := &Audio{
+		Container: str(string(s.container)), Encoding: str(string(s.format.Encoding)), Chunks: int64(len(s.chunks)) + s.dropped,
+		EmptyEvents: s.empty, ChunkUnit: str(b.chunkUnit()), Bytes: s.bytes + s.opaque,
+	}
+	r.Audio = a
+	frames, counted := s.frames()
+	if b.analysis == "truncated" {
+		counted = false
+	}
+	if s.opaque > 0 && s.container != audio.Raw && s.container != audio.WAV {
+		a.Encoding = str(string(s.container))
+	}
+	if counted {
+		b.countedSound(r, a, frames)
+	}
+	if s.declared > 0 && s.declaredAll && s.format.FrameBytes() > 0 {
+		a.DeclaredSamples, a.DeclaredSource = i64(s.declared/int64(s.format.FrameBytes())), str("wav_header")
+	}
+	b.soundTiming(r, s, frames, counted)
+}
+
+// countedSound fills in what rests on counted samples.
+func (b *Builder) countedSound(r *Record, a *Audio, frames int64) {
+	s := b.snd
+	a.Samples, a.SHA256 = i64(frames), str(s.sum())
+	if s.format.Channels > 0 {
+		a.Channels, a.ChannelsSource = i64(int64(s.format.Channels)), str(s.chansFrom)
+	}
+	rate, assumed := s.rate()
+	switch {
+	case assumed:
+		a.AssumedSampleRate = i64(int64(rate))
+		if frames > 0 {
+			b.Flag("rate_assumed")
+		}
+	case s.format.Rate > 0:
+		a.SampleRate, a.SampleRateSource = i64(int64(rate)), str(s.rateFrom)
+	default:
+		a.SampleRate, a.SampleRateSource = i64(int64(rate)), str("config")
+	}
+	if frames == 0 {
+		return
+	}
+	seconds := float64(frames) / float64(rate)
+	r.AudioS = f64(seconds)
+	if r.JCTMS != nil && *r.JCTMS > 0 {
+		r.RTF, r.XRT = f64(*r.JCTMS/1000/seconds), f64(seconds/(*r.JCTMS/1000))
+	}
+}
+
+// soundTiming fills in gaps, playback and whether sound came bit by bit.
+func (b *Builder) soundTiming(r *Record, s *sound, frames int64, counted bool) {
+	if len(s.chunks) == 0 {
+		return
+	}
+	stamps := map[int64]struct{}{}
+	for i := range s.chunks {
+		stamps[s.chunks[i].mono] = struct{}{}
+	}
+	incremental := len(stamps) > 1
+	r.Incremental = &incremental
+	if !incremental && len(s.chunks) > 1 {
+		b.Flag("burst_delivery")
+	}
+	if b.answer.Unit == "body" || b.answer.Whole || s.dropped > 0 {
+		return
+	}
+	r.AudioGapMS = gaps(s.chunks)
+	if counted && frames > 0 && b.at[pAudio].mono != 0 {
+		r.Playback = playback(b.arrivals())
+	}
+}
+
+// arrivals lists the sound by its arrival; what came up to t_audio is one.
+func (b *Builder) arrivals() []arrival {
+	rate, _ := b.snd.rate()
+	var in []arrival
+	for _, c := range b.snd.chunks {
+		a := arrival{ms: float64(c.mono-b.at[pAudio].mono) / 1e6, seconds: float64(c.frames) / float64(rate)}
+		if n := len(in); n > 0 && (a.ms <= 0 || in[n-1].ms == a.ms) {
+			in[n-1].seconds += a.seconds
+			in[n-1].ms = max(0, a.ms)
+			continue
+		}
+		a.ms = max(0, a.ms)
+		in = append(in, a)
+	}
+	return in
+}
+
+func (b *Builder) chunkUnit() string {
+	switch {
+	case b.answer.Events:
+		return "event"
+	case b.answer.Whole:
+		return "body"
+	}
+	return b.answer.Unit
+}
+
+// checks fills in the verdict over the invariants that were looked at.
+func (b *Builder) checks(r *Record, f *facts) {
+	r.Quality = Quality{Verdict: "not_measured", Failed: []string{}, NotMeasured: []string{}}
+	if b.snd == nil || r.Audio == nil {
+		return
+	}
+	whole := b.complete || f.marker
+	if b.analysis != "full" || r.Audio.Samples == nil {
+		r.Quality.NotMeasured = slices.Clone(checkNames)
+		return
+	}
+	r.Quality.Failed = append(r.Quality.Failed, f.failed...)
+	r.Quality.NotMeasured = append(r.Quality.NotMeasured, b.snd.unmeasured(whole)...)
+	switch {
+	case len(f.failed) > 0:
+		r.Quality.Verdict = "failed"
+	case len(r.Quality.NotMeasured) < len(checkNames):
+		r.Quality.Verdict = "passed"
+	}
+}
+
+// notes adds flags and warnings.
+func (b *Builder) notes(r *Record, f *facts) {
+	if f.markerDue && b.complete && !f.marker && f.finish {
+		b.Flag("missing_done")
+	}
+	if f.marker && (b.family == dialect.Chat || b.family == dialect.Completion) && !b.finish && b.said == nil {
+		b.Flag("missing_finish_reason")
+	}
+	if f.marker && !b.complete {
+		b.Flag("cut_after_terminal")
+	}
+	if b.waited > int64(b.cfg.SlowClientMS)*1e6 {
+		b.Flag("client_slow")
+	}
+	if b.multi {
+		b.Flag("multiple_choices")
+	}
+	if b.failedItems > 0 {
+		b.Flag("items_failed")
+	}
+	if b.snd != nil && r.Audio != nil {
+		b.soundNotes()
+	}
+	if f.owes.text && !f.text || len(b.request.Modalities) > 0 && slices.Contains(b.request.Modalities, "text") && !f.text && f.audio {
+		b.Flag("no_text")
+	}
+	r.Flags = make([]string, 0, len(b.flags))
+	for name := range b.flags {
+		r.Flags = append(r.Flags, name)
+	}
+	slices.Sort(r.Flags)
+}
+
+func (b *Builder) soundNotes() {
+	s := b.snd
+	c, _, ok := audio.ByName(b.request.Format)
+	if same := c == s.container || c == audio.Opus && s.container == audio.Ogg; ok && s.container != "" && !same {
+		b.Flag("format_not_as_requested")
+	}
+	for _, p := range s.problems {
+		switch audio.Problem(p.kind) {
+		case audio.RepeatedHeader, audio.ByteRateWrong:
+			b.Flag(p.kind)
+		}
+	}
+}
+
+func str(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func i64(n int64) *int64     { return &n }
+func f64(n float64) *float64 { return &n }

@@ -1,0 +1,243 @@
+package timeline
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/omnitap/omnitap/proxy/wire/audio"
+	"github.com/omnitap/omnitap/proxy/wire/dialect"
+)
+
+// scratch holds decoded payloads for the time of one call.
+var scratch = sync.Pool{New: func() any { return new([]byte) }}
+
+// Event takes what an event or a whole answer means; its last byte is off.
+func (b *Builder) Event(ev *dialect.Event, off int64) {
+	if b.marker.mono != 0 {
+		b.afterMarker++
+		b.Flag("after_terminal")
+		return
+	}
+	b.learn(ev)
+	if ev.Err != nil {
+		b.fault(ev.Err, off)
+	}
+	if len(ev.Text) > 0 && (!ev.Final || b.textUnits == 0) {
+		b.addText(ev.Text, off)
+	}
+	if len(ev.Reasoning) > 0 {
+		if b.reasoning.Units == 0 {
+			b.reasonAt = b.now
+		}
+		b.reasoning.Units++
+		b.reasoning.Chars += int64(len([]rune(string(ev.Reasoning))))
+	}
+	b.tool = b.tool || ev.Tool || len(ev.Refusal) > 0
+	if ev.AudioTyped {
+		b.set(pAudioEvent, off)
+		b.parts(ev.Parts, off)
+	}
+	if ev.HasFinish && ev.Finish != "" {
+		b.finish = true
+	}
+	b.hasFinish = b.hasFinish || ev.HasFinish
+	b.final = b.final || ev.Final
+	if ev.Done {
+		b.marker = place{b.now, off}
+		b.set(pTerm, off)
+	}
+}
+
+// learn keeps ids and names that an event carries.
+func (b *Builder) learn(ev *dialect.Event) {
+	if b.family == dialect.Other {
+		b.family = ev.Family
+	}
+	if b.dialect == "" {
+		b.dialect = ev.Dialect
+	}
+	if b.serverID == "" {
+		b.serverID = ev.ID
+	}
+	if b.model == "" {
+		b.model = ev.Model
+	}
+	if ev.Tokens >= 0 {
+		b.declaredToks = max(b.declaredToks, ev.Tokens)
+	}
+	if ev.Unknown {
+		b.unknown++
+		b.audioLike = b.audioLike || ev.AudioLike
+		b.Flag("unknown_events")
+	}
+	if ev.Choices > 1 && ev.Family == dialect.Chat {
+		b.multi = true
+	}
+	b.failedItems += ev.Failed
+}
+
+// parts takes the sound of one event.
+func (b *Builder) parts(parts []dialect.Part, off int64) {
+	s := b.sound()
+	s.track.Files = true
+	before := s.bytes + s.opaque
+	size := 0
+	for i := range parts {
+		size += len(parts[i].Base64) / 4 * 3
+	}
+	s.begin(int64(size))
+	for i := range parts {
+		b.part(&parts[i], off)
+	}
+	if s.bytes+s.opaque == before || !s.end(off) {
+		s.empty++
+		return
+	}
+	b.chunkSound(off)
+}
+
+func (b *Builder) part(p *dialect.Part, off int64) {
+	s := b.snd
+	buf := scratch.Get().(*[]byte)
+	defer scratch.Put(buf)
+	raw, lenient, err := audio.Decode(*buf, p.Base64)
+	if err != nil {
+		b.trouble = append(b.trouble, trouble{"base64", fmt.Sprintf("audio event %d", int64(len(s.chunks))+s.empty)})
+		s.opaque += int64(len(p.Base64)) // it is there, and cannot be counted
+		return
+	}
+	if cap(raw) > cap(*buf) {
+		*buf = raw[:0]
+	}
+	if lenient {
+		b.Flag("lenient_base64")
+	}
+	c, enc, _ := audio.ByName(p.Format)
+	s.track.Declared = c
+	if enc != "" || p.Rate > 0 || p.Channels > 0 {
+		from := ""
+		if p.Rate > 0 {
+			from = "event"
+		}
+		if s.files == 0 {
+			s.hint(audio.Format{Encoding: enc, Rate: p.Rate, Channels: p.Channels}, from, "event")
+		}
+	}
+	s.track.Begin()
+	s.track.Write(raw, audio.Pos{Off: off})
+	s.track.End()
+	b.heard()
+	if p.Rate > 0 && s.files > 0 && s.format.Rate > 0 && p.Rate != s.format.Rate {
+		s.fail("rate_conflict", fmt.Sprintf("the event says %d Hz, its header %d", p.Rate, s.format.Rate))
+	}
+}
+
+// sound returns the exchange's sound, made when first needed.
+func (b *Builder) sound() *sound {
+	if b.snd == nil {
+		b.snd = newSound(b.cfg, func() int64 { return b.now })
+		b.snd.model = b.cfg.Rates[b.model]
+		if b.answer.Rate > 0 || b.answer.Channels > 0 {
+			b.snd.hint(audio.Format{Rate: b.answer.Rate, Channels: b.answer.Channels}, b.answer.RateFrom, b.answer.RateFrom)
+		}
+	}
+	return b.snd
+}
+
+// heard lets the points out that samples completed.
+func (b *Builder) heard() {
+	s := b.snd
+	if s.playable.mono != 0 {
+		b.setAt(pAudio, s.playable)
+	}
+	if s.ear != nil && s.ear.found {
+		b.setAt(pAudible, s.ear.at)
+	}
+}
+
+func (b *Builder) chunkSound(off int64) {
+	s := b.snd
+	n := len(s.chunks)
+	if n == 0 || s.dropped > 0 {
+		return
+	}
+	c := s.chunks[n-1]
+	b.chunkOut("output_chunk", int64(n-1), off, c.bytes, c.frames, false)
+}
+
+// SoundStart starts a body of sound.
+func (b *Builder) SoundStart() {
+	s := b.sound()
+	c, enc, _ := audio.ByName(b.answer.ContentType)
+	s.track.Declared = c
+	if enc != "" {
+		s.format.Encoding = enc
+	}
+	s.track.Begin()
+	s.begin(0)
+}
+
+// Sound takes bytes of a body of sound; the first lies at pos.
+func (b *Builder) Sound(p []byte, pos audio.Pos) {
+	s := b.snd
+	before := s.bytes
+	if b.headDialect == dialect.SGLangOmni { // its own metric counts the first body message
+		b.set(pAudioEvent, pos.Off)
+	}
+	if before == 0 && s.container == audio.WAV || s.container == "" {
+		// the first sample lies behind a header of which this span may hold a part
+		s.track.Write(p, pos)
+		if got := s.bytes + s.opaque; got > 0 {
+			b.set(pAudioEvent, pos.Plus(len(p)-int(min(int64(len(p)), got))).Off)
+		}
+	} else {
+		s.track.Write(p, pos)
+	}
+	b.heard()
+	if b.answer.Unit == "read" {
+		b.soundChunk(pos.Plus(len(p) - 1).Off)
+		s.begin(0)
+	}
+}
+
+// SoundChunkStart notes an HTTP chunk of so many payload bytes.
+func (b *Builder) SoundChunkStart(size int64) {
+	if b.answer.Unit == "http_chunk" {
+		b.snd.track.Border()
+		b.snd.begin(size)
+	}
+}
+
+// SoundChunkEnd notes the last payload byte of an HTTP chunk.
+func (b *Builder) SoundChunkEnd(off int64) {
+	if b.answer.Unit == "http_chunk" {
+		b.soundChunk(off)
+	}
+}
+
+func (b *Builder) soundChunk(off int64) {
+	if b.snd.end(off) {
+		b.chunkSound(off)
+	} else {
+		b.snd.empty++
+	}
+}
+
+// SoundEnd ends a body of sound: what came of a last chunk counts as one.
+func (b *Builder) SoundEnd(off int64) {
+	s := b.snd
+	s.track.End()
+	b.heard()
+	if s.inChunk > 0 {
+		b.soundChunk(off)
+	}
+}
+
+// Body counts payload bytes of the answer; the last of them is byte off.
+func (b *Builder) Body(n int, off int64) {
+	b.bodyBytes += int64(n)
+	b.lastBody = place{b.now, off}
+}
+
+// Complete notes the end of the answer as its framing says.
+func (b *Builder) Complete() { b.complete = true }

@@ -1,0 +1,326 @@
+package timeline
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+
+	"github.com/omnitap/omnitap/proxy/wire/audio"
+)
+
+// sound follows one stream of sound: counts, hash, the points that depend on
+// samples, and the invariants that can be told from headers and borders.
+// It holds a few hundred bytes, whatever the length of the stream.
+type sound struct {
+	cfg   *Config
+	track audio.Track
+	now   func() int64
+
+	container audio.Container
+	format    audio.Format
+	hinted    bool // format came from a label, not from a header
+	rateFrom  string
+	chansFrom string
+	model     int // rate that config or the model table gives, 0 for none
+
+	hash   hash.Hash
+	bytes  int64 // sample bytes of the stream
+	opaque int64 // bytes of formats that are not decoded
+	base   int64 // frames ahead of the last change of format
+	from   int64 // sample bytes ahead of it
+	files  int   // headers read
+
+	chunks   []chunk
+	inChunk  int64 // payload bytes of the chunk at hand, headers left out
+	counted  int64 // frames in chunks
+	dropped  int64 // chunks beyond maxChunks, counted only
+	empty    int64
+	repeat   repeat
+	border   border
+	ear      *audible
+	part     []byte // bytes of a frame cut by a span
+	partAt   place
+	playable place
+
+	declared     int64 // sample bytes that headers declare
+	declaredAll  bool  // every header so far declared a size
+	fileStart    int64 // sample bytes ahead of the file at hand
+	badFrames    int   // files that ended amid a frame
+	problems     []problem
+	formatChange string
+}
+
+// chunk is one logical chunk that holds audio.
+type chunk struct {
+	mono   int64
+	off    int64
+	frames int64 // sample frames that it completed
+	bytes  int64
+}
+
+type problem struct {
+	kind   string
+	chunk  int
+	detail string
+}
+
+// maxChunks bounds what is remembered of one stream: 262,144 chunks are 8 MiB.
+const maxChunks = 1 << 18
+
+func newSound(cfg *Config, now func() int64) *sound {
+	s := &sound{cfg: cfg, now: now, declaredAll: true}
+	s.track.Sink = s
+	return s
+}
+
+// hint says what a label or a configuration tells of bare samples.
+func (s *sound) hint(f audio.Format, rateFrom, chansFrom string) {
+	if s.files > 0 {
+		if f.Rate > 0 && s.format.Rate > 0 && f.Rate != s.format.Rate {
+			s.fail("rate_conflict", fmt.Sprintf("%s says %d Hz, the header %d", rateFrom, f.Rate, s.format.Rate))
+		}
+		return
+	}
+	old := s.format
+	if f.Encoding != "" {
+		s.format.Encoding = f.Encoding
+	}
+	if f.Rate > 0 {
+		s.format.Rate, s.rateFrom = f.Rate, rateFrom
+	}
+	if f.Channels > 0 {
+		s.format.Channels, s.chansFrom = f.Channels, chansFrom
+	}
+	if s.hinted && s.bytes > 0 && (old.Rate > 0 && old.Rate != s.format.Rate || old.Channels != s.format.Channels) {
+		s.changed(old)
+	}
+	s.hinted = true
+}
+
+// changed notes that the format is another one from here on.
+func (s *sound) changed(old audio.Format) {
+	if s.bytes == s.from && s.base == 0 && s.bytes == 0 {
+		return
+	}
+	if old.Rate != s.format.Rate || old.Channels != s.format.Channels || old.Encoding != s.format.Encoding {
+		s.formatChange = fmt.Sprintf("%s %d Hz %d channels, then %s %d Hz %d channels",
+			old.Encoding, old.Rate, old.Channels, s.format.Encoding, s.format.Rate, s.format.Channels)
+		s.fail("format_change", s.formatChange)
+	}
+	if fb := old.FrameBytes(); fb > 0 {
+		s.base += (s.bytes - s.from) / int64(fb)
+	}
+	s.from = s.bytes
+	s.part = s.part[:0]
+}
+
+// rate returns what seconds are reckoned with, and whether it is assumed.
+func (s *sound) rate() (rate int, assumed bool) {
+	switch {
+	case s.format.Rate > 0:
+		return s.format.Rate, false
+	case s.model > 0:
+		return s.model, false
+	}
+	return s.cfg.AssumedRate, true
+}
+
+// frames returns the sample frames so far, and whether they can be counted.
+func (s *sound) frames() (int64, bool) {
+	fb := int64(s.format.FrameBytes())
+	if fb == 0 {
+		return 0, s.bytes == 0 && s.opaque == 0
+	}
+	return s.base + (s.bytes-s.from)/fb, s.opaque == 0
+}
+
+func (s *sound) fail(kind, detail string) {
+	if len(s.problems) < 64 {
+		s.problems = append(s.problems, problem{kind, len(s.chunks), detail})
+	}
+}
+
+// Container is part of audio.Sink.
+func (s *sound) Container(c audio.Container) {
+	s.endFile()
+	if s.container == "" {
+		s.container = c
+	} else if s.container != c {
+		s.fail("container_change", fmt.Sprintf("%s, then %s", s.container, c))
+	}
+	if c == audio.Raw {
+		if s.format.Encoding == "" {
+			s.format.Encoding = audio.S16LE
+		}
+		if s.format.Channels == 0 {
+			s.format.Channels, s.chansFrom = 1, "assumed"
+		}
+	}
+}
+
+// endFile closes the accounts of a file that another one follows.
+func (s *sound) endFile() {
+	fb := int64(s.format.FrameBytes())
+	if s.files > 0 && fb > 0 && (s.bytes-s.fileStart)%fb != 0 {
+		s.badFrames++
+	}
+	s.fileStart = s.bytes
+}
+
+// Header is part of audio.Sink.
+func (s *sound) Header(h audio.Header) {
+	old := s.format
+	s.files++
+	if old.Rate > 0 && s.hinted && old.Rate != h.Format.Rate {
+		s.fail("rate_conflict", fmt.Sprintf("%s says %d Hz, the header %d", s.rateFrom, old.Rate, h.Format.Rate))
+		old.Rate = h.Format.Rate
+	}
+	s.format, s.rateFrom, s.chansFrom, s.hinted = h.Format, "wav_header", "wav_header", false
+	if s.files > 1 || s.bytes > 0 {
+		s.changed(old)
+	}
+	if h.DataBytes > 0 {
+		s.declared += h.DataBytes
+	} else {
+		s.declaredAll = false
+	}
+}
+
+// Opaque is part of audio.Sink.
+func (s *sound) Opaque(p []byte, _ audio.Pos) {
+	s.opaque += int64(len(p))
+	s.inChunk += int64(len(p))
+}
+
+// Problem is part of audio.Sink.
+func (s *sound) Problem(k audio.Problem, detail string) { s.fail(string(k), detail) }
+
+// Samples is part of audio.Sink.
+func (s *sound) Samples(p []byte, pos audio.Pos) {
+	if s.hash == nil {
+		s.hash = sha256.New()
+	}
+	s.hash.Write(p)
+	s.repeat.add(p)
+	s.border.add(p, s.format)
+	s.play(len(p), pos)
+	s.listen(p, pos)
+	s.bytes += int64(len(p))
+	s.inChunk += int64(len(p))
+}
+
+// play finds the byte that completes the first playable audio.
+func (s *sound) play(n int, pos audio.Pos) {
+	fb := int64(s.format.FrameBytes())
+	if s.playable.mono != 0 || fb == 0 {
+		return
+	}
+	rate, _ := s.rate()
+	need := (int64(rate)*int64(s.cfg.MinPlayableMS) + 999) / 1000
+	byteNo := s.from + (need-s.base)*fb // of the stream, from 1
+	if s.bytes+int64(n) >= byteNo {
+		s.playable = place{s.now(), pos.Plus(int(max(byteNo, s.bytes+1) - s.bytes - 1)).Off}
+	}
+}
+
+// listen finds the first audible frame; afterwards it costs nothing.
+func (s *sound) listen(p []byte, pos audio.Pos) {
+	fb := s.format.FrameBytes()
+	if fb == 0 || s.ear != nil && s.ear.found {
+		return
+	}
+	if s.ear == nil {
+		rate, _ := s.rate()
+		s.ear = newAudible(s.cfg.SilenceDBFS, rate)
+	}
+	now := s.now()
+	if len(s.part) > 0 {
+		n := min(fb-len(s.part), len(p))
+		s.part = append(s.part, p[:n]...)
+		if len(s.part) < fb {
+			return
+		}
+		s.ear.read(s.part, s.format, func(int) place { return place{now, pos.Plus(n - 1).Off} })
+		s.part = s.part[:0]
+		p, pos = p[n:], pos.Plus(n)
+	}
+	whole := len(p) / fb * fb
+	s.ear.read(p[:whole], s.format, func(n int) place { return place{now, pos.Plus(n - 1).Off} })
+	if whole < len(p) {
+		s.part = append(s.part[:0], p[whole:]...)
+	}
+}
+
+// begin starts a logical chunk of about size payload bytes, 0 where unknown.
+func (s *sound) begin(size int64) {
+	s.inChunk = 0
+	if s.hash != nil {
+		s.repeat.begin(size, s.bytes, len(s.chunks), s.hash)
+	}
+	s.border.begin()
+}
+
+// end closes a logical chunk at off and reports whether it held audio.
+func (s *sound) end(off int64) bool {
+	frames, ok := s.frames()
+	size := s.inChunk
+	s.inChunk = 0
+	if size == 0 {
+		return false
+	}
+	if s.repeat.end() {
+		s.fail("repeated_audio", fmt.Sprintf("chunk %d begins with all %d bytes before it", len(s.chunks), s.repeat.need))
+	}
+	s.border.end()
+	if len(s.chunks) >= maxChunks {
+		s.dropped++
+		return true
+	}
+	if !ok {
+		frames = 0
+	}
+	s.chunks = append(s.chunks, chunk{s.now(), off, frames - s.counted, size})
+	s.counted = frames
+	return true
+}
+
+func (s *sound) sum() string {
+	if s.hash == nil {
+		return hex.EncodeToString(sha256.New().Sum(nil))
+	}
+	return hex.EncodeToString(s.hash.Sum(nil))
+}
+
+// repeat tells a chunk that begins with everything before it: a final result
+// sent on top of its own stream. Equal chunks side by side (a steady tone) are
+// none, so it takes at least two chunks before.
+type repeat struct {
+	need, fed int64
+	want      []byte
+	h         hash.Hash
+}
+
+func (r *repeat) begin(size, before int64, chunks int, all hash.Hash) {
+	r.need, r.fed = 0, 0
+	if chunks < 2 || before == 0 || size < before {
+		return
+	}
+	r.need, r.want, r.h = before, all.Sum(nil), sha256.New()
+}
+
+func (r *repeat) add(p []byte) {
+	if r.fed >= r.need {
+		return
+	}
+	n := min(int64(len(p)), r.need-r.fed)
+	r.h.Write(p[:n])
+	r.fed += n
+}
+
+func (r *repeat) end() bool {
+	return r.need > 0 && r.fed == r.need && bytes.Equal(r.h.Sum(nil), r.want)
+}
+
+var _ audio.Sink = (*sound)(nil)

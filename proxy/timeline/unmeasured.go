@@ -1,0 +1,150 @@
+package timeline
+
+// unmeasured gives every null of the record its reason.
+func (b *Builder) unmeasured(r *Record) {
+	u := r.Unmeasured
+	put := func(name string, null bool, reason string) {
+		if null {
+			u[name] = reason
+		}
+	}
+	came := b.missing()
+	points, offsets := pointers(&r.Points), pointers(&r.Offsets)
+	for p := range nPoints {
+		put("points."+pointNames[p], *points[p] == nil, b.noPoint(p, came))
+		reason := "no byte completes it"
+		if *points[p] == nil {
+			reason = u["points."+pointNames[p]]
+		}
+		put("offsets."+pointNames[p], *offsets[p] == nil, reason)
+	}
+	put("ttft_ms", r.TTFTMS == nil, b.noPoint(pText, came))
+	put("ttfa_ms", r.TTFAMS == nil, b.noPoint(pAudio, came))
+	put("ttfaudible_ms", r.TTFAudibleMS == nil, b.noPoint(pAudible, came))
+	put("jct_ms", r.JCTMS == nil, came)
+	noSound := "no samples counted"
+	if r.Audio == nil {
+		noSound = "no audio came"
+	}
+	for name, null := range map[string]bool{"rtf": r.RTF == nil, "xrt": r.XRT == nil, "audio_s": r.AudioS == nil} {
+		put(name, null, noSound)
+	}
+	put("tpot_ms", r.TPOTMS == nil, "fewer than two text units")
+	put("reasoning", r.Reasoning == nil, "no reasoning text came")
+	for name, null := range map[string]bool{
+		"text_units": r.TextUnits == nil, "text_unit": r.TextUnit == nil, "text_bytes": r.TextBytes == nil, "text_sha256": r.TextSHA256 == nil,
+	} {
+		put(name, null, came)
+	}
+	put("declared_tokens", r.DeclaredTokens == nil, "the server declares none")
+	put("audio", r.Audio == nil, "no audio came")
+	put("audio_gap_ms", r.AudioGapMS == nil, "fewer than two chunks that arrive by themselves")
+	put("playback", r.Playback == nil, "no stream of countable audio")
+	put("incremental", r.Incremental == nil, "no audio came")
+	b.unmeasuredSound(r, put)
+	b.unmeasuredRest(r, put)
+}
+
+// missing is the general reason for what an exchange did not show.
+func (b *Builder) missing() string {
+	switch {
+	case b.analysis != "full" && b.analysisReason != "":
+		return "analysis " + b.analysis + ": " + b.analysisReason
+	case b.at[pHdr].mono == 0:
+		return "no answer came"
+	}
+	return "not seen"
+}
+
+func (b *Builder) noPoint(p point, general string) string {
+	if b.analysis != "full" || b.at[pHdr].mono == 0 && p > pHdr && p != pClose {
+		return general
+	}
+	switch p {
+	case pBody:
+		return "the request did not end"
+	case pUp:
+		if b.id.Replay {
+			return "a capture holds reads alone"
+		}
+		return "the request was not written in full"
+	case pText:
+		return "no text came"
+	case pAudioEvent:
+		return "no audio event came"
+	case pAudio:
+		if b.snd != nil && b.snd.opaque > 0 {
+			return "codec: samples are not counted"
+		}
+		return "less audio than is playable"
+	case pAudible:
+		if b.snd != nil && b.snd.opaque > 0 {
+			return "codec: samples are not looked at"
+		}
+		return "no sound above the silence threshold"
+	case pTerm:
+		return "no end marker came"
+	case pClose:
+		return "the connection stayed open"
+	}
+	return general
+}
+
+func (b *Builder) unmeasuredSound(r *Record, put func(string, bool, string)) {
+	a := r.Audio
+	if a == nil {
+		return
+	}
+	reason := "no audio held samples"
+	if b.snd.opaque > 0 {
+		reason = "codec: samples are not counted"
+	}
+	if b.analysis != "full" {
+		reason = b.missing()
+	}
+	put("audio.container", a.Container == nil, reason)
+	put("audio.encoding", a.Encoding == nil, reason)
+	put("audio.samples", a.Samples == nil, reason)
+	put("audio.sha256", a.SHA256 == nil, reason)
+	put("audio.channels", a.Channels == nil, reason)
+	put("audio.channels_source", a.ChannelsSource == nil, reason)
+	if a.Samples != nil {
+		reason = "the wire does not say"
+	}
+	put("audio.sample_rate", a.SampleRate == nil, reason)
+	put("audio.sample_rate_source", a.SampleRateSource == nil, reason)
+	put("audio.assumed_sample_rate", a.AssumedSampleRate == nil, "nothing had to be assumed")
+	put("audio.declared_samples", a.DeclaredSamples == nil, "nothing declares a total")
+	put("audio.declared_source", a.DeclaredSource == nil, "nothing declares a total")
+	put("audio.chunk_unit", a.ChunkUnit == nil, "no audio came")
+	put("playback.vllm_omni", r.Playback != nil && r.Playback.VLLMOmni == nil, "one arrival alone: not applicable")
+}
+
+func (b *Builder) unmeasuredRest(r *Record, put func(string, bool, string)) {
+	general := b.missing()
+	put("server_request_id", r.ServerRequestID == nil, "the answer names none")
+	put("session_id", r.SessionID == nil, "no session")
+	put("turn", r.Turn == nil, "no session")
+	put("dialect_variant", r.DialectVariant == nil, "no form of a known flow")
+	put("method", r.Method == nil, general)
+	put("path", r.Path == nil, general)
+	put("status", r.Status == nil, general)
+	unread := b.requestUnread
+	if unread == "" {
+		unread = "the request does not say"
+	}
+	put("model", r.Model == nil, unread)
+	put("modalities", r.Modalities == nil, unread)
+	put("t_in_wall_ns", r.TInWallNS == nil, "the capture holds no wall clock")
+	put("t_in_source", r.TInSource == nil, general)
+	put("analysis_reason", r.AnalysisReason == nil, "analysis is full")
+	if !b.id.Replay { // replay leaves own figures out altogether
+		put("own_delay_us", r.OwnDelayUS == nil, "no chunk was written")
+	}
+	put("client_wait_ms", r.ClientWaitMS == nil, "a capture holds reads alone")
+	put("stages", r.Stages == nil, "no stage probes")
+	put("transfers", r.Transfers == nil, "no stage probes")
+	put("critical_path", r.CriticalPath == nil, "no stage probes")
+	put("cancel_quiesce_ms", r.CancelQuiesceMS == nil, "no stage probes")
+	put("retry_of", r.RetryOf == nil, "not a retry as far as is known")
+}

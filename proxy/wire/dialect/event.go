@@ -1,0 +1,200 @@
+// Package dialect reads what an event or a whole answer of an omni server
+// means: text, sound, end, error. The form is told from the bytes at hand (the
+// event's type and keys), never from a version, a path or the request.
+//
+// One file holds one family of events. A decoder looks at one parsed JSON value
+// and fills an Event; it keeps nothing, decodes no base64, and knows neither
+// clocks nor connections.
+package dialect
+
+import "github.com/omnitap/omnitap/proxy/wire/jsonscan"
+
+// Names of dialects, as records carry them.
+const (
+	VLLMOmni   = "vllm-omni"
+	SGLangOmni = "sglang-omni"
+	OpenAI     = "openai"
+	Unknown    = "unknown"
+)
+
+// Family is a family of events: what ends it, and what it owes.
+type Family uint8
+
+// The families.
+const (
+	Other         Family = iota
+	Chat                 // chat.completion.chunk: ends with [DONE]
+	ChatWhole            // chat.completion in one JSON
+	SpeechEvents         // speech.audio.*: ends with a done event
+	SpeechChunks         // audio.speech.chunk, before SGLang-Omni 0.1: [DONE]
+	SpeechBatch          // results of /audio/speech/batch
+	Transcription        // transcript.text.*: [DONE] behind the done event
+	TranscriptionWhole
+	Completion // text_completion: [DONE]
+	Images
+	ImageEvents // image.edit.chunk: [DONE]
+	VideoJob
+)
+
+// Part is one piece of sound in an event.
+type Part struct {
+	// Base64 is the payload as it stands in the JSON string.
+	Base64 []byte
+	// Escaped says that the string holds escapes and must be unescaped first.
+	Escaped bool
+	// Format, Rate and Channels are what the event says of it; zero is nothing.
+	Format         string
+	Rate, Channels int
+	// Frames is a declared count of sample frames, -1 for none.
+	Frames int64
+}
+
+// Failure is an error that the server put into words.
+type Failure struct {
+	Message, Type string
+	// Code is a status code, 0 where there is none.
+	Code int
+}
+
+// Event is what one event or whole answer means. Slices point into the bytes
+// that were read.
+type Event struct {
+	Family  Family
+	Dialect string // empty where the event does not tell
+	ID      string
+	Model   string
+
+	// Text is the text delta; Reasoning and Tool are kept apart from it.
+	Text, Reasoning []byte
+	Tool            bool
+	Refusal         []byte
+
+	// AudioTyped says that the event is one of sound, even an empty one.
+	AudioTyped bool
+	Parts      []Part
+
+	// Finish is the reason for the end of generation, empty for none.
+	Finish string
+	// HasFinish says that a key for it was there with a string.
+	HasFinish bool
+	// Done says that this is the flow's end marker.
+	Done bool
+	// Final says that the event declares the generation's end: a done event
+	// whose end marker may still follow.
+	Final bool
+	Err   *Failure
+	// Tokens is the declared number of output tokens, -1 for none.
+	Tokens int64
+	// Choices is the number of choices in a chat event.
+	Choices int
+	// Failed counts items of a batch that failed.
+	Failed int
+	// Unknown says that no family was recognised.
+	Unknown bool
+	// AudioLike says that an unknown event holds a large base64-like string.
+	AudioLike bool
+}
+
+// Reader reads events. It is used again and again by one stream.
+type Reader struct {
+	doc     jsonscan.Doc
+	scratch []byte
+	parts   []Part
+}
+
+// isDone is the marker that ends OpenAI's streams; it is no JSON.
+const isDone = "[DONE]"
+
+// SSE reads the data of a server-sent event with its event field. An error is
+// one of jsonscan's.
+func (r *Reader) SSE(typ, data []byte, family Family) (Event, error) {
+	if string(data) == isDone {
+		return Event{Family: family, Done: true, Tokens: -1}, nil
+	}
+	if err := r.doc.Parse(data); err != nil {
+		return Event{}, err
+	}
+	ev := Event{Tokens: -1}
+	r.parts = r.parts[:0]
+	root := r.doc.Root()
+	switch kind := root.Get("type").Str(); {
+	case root.Get("error").There() || string(typ) == "error" || kind == "error" || kind == "speech.audio.error":
+		ev.Err = failure(root)
+		ev.Family = familyOfError(kind, family)
+	case isSpeechEvent(kind):
+		r.speechEvent(&ev, root, kind, typ)
+	case isTranscript(kind):
+		r.transcript(&ev, root, kind)
+	default:
+		r.object(&ev, root)
+	}
+	ev.Parts = r.parts
+	return ev, nil
+}
+
+// object reads an event or answer by its object field.
+func (r *Reader) object(ev *Event, root jsonscan.Value) {
+	switch kind := root.Get("object").Str(); {
+	case kind == "chat.completion.chunk" || kind == "" && root.Get("choices").Index(0).Get("delta").There():
+		r.chat(ev, root)
+	case kind == "audio.speech.chunk":
+		r.speechChunk(ev, root)
+	case kind == "text_completion":
+		r.completion(ev, root)
+	case kind == "image.edit.chunk":
+		ev.Family = ImageEvents
+	default:
+		ev.Unknown = true
+		ev.AudioLike = audioLike(root)
+	}
+}
+
+func familyOfError(kind string, family Family) Family {
+	if family == Other && kind == "speech.audio.error" {
+		return SpeechEvents
+	}
+	return family
+}
+
+// audioLike reports whether some member is a long string of base64's alphabet.
+func audioLike(root jsonscan.Value) bool {
+	for m := range root.All() {
+		if raw := m.Raw(); m.Plain() && len(raw) >= 256 {
+			ok := true
+			for _, c := range raw[:64] {
+				ok = ok && (c == '+' || c == '/' || c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z')
+			}
+			if ok {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// part adds a piece of sound if v is a string; an empty one is counted by its
+// event alone.
+func (r *Reader) part(ev *Event, v jsonscan.Value, p Part) {
+	ev.AudioTyped = true
+	if v.Kind() != jsonscan.String || len(v.Raw()) == 0 {
+		return
+	}
+	p.Base64, p.Escaped = v.Raw(), !v.Plain()
+	if p.Escaped {
+		p.Base64, _ = v.Text(nil)
+		p.Escaped = false
+	}
+	if p.Frames == 0 {
+		p.Frames = -1
+	}
+	r.parts = append(r.parts, p)
+}
+
+// text unescapes a string into the reader's scratch: valid until the next event.
+func (r *Reader) text(v jsonscan.Value) []byte {
+	b, ok := v.Text(nil)
+	if !ok {
+		return nil
+	}
+	return b
+}

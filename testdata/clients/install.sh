@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Builds the environment of the light clients, once, into a cache outside the checkout.
+#
+#   testdata/clients/install.sh            builds it; nothing to do where built
+#   testdata/clients/install.sh --path     prints the environment's folder; fails if not built
+#
+# The cache is ${OMNITAP_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/omnitap}. Needs Python 3.11 or 3.12 and a package index
+# that pip can reach as it is set up. Disk: about 90 MB.
+set -euo pipefail
+recipe=1 # part of the key: raise it when a build step below changes
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$here/../real/envlib.sh"
+
+make_clients() {
+  pip_into "$1" --no-deps -r "$here/requirements.txt" && "$1/bin/python" -m pip check
+}
+
+py=$(find_python 3.11 3.12)
+dir=$cache/clients-$(env_key "$py" "$recipe" "$here/requirements.txt")
+if [ "${1:-}" = --path ]; then
+  built "$dir" || { echo "install: not built; run testdata/clients/install.sh" >&2; exit 1; }
+  echo "$dir"
+  exit 0
+fi
+build clients "$dir" "$py" make_clients
