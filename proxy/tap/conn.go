@@ -26,7 +26,7 @@ type Conn struct {
 	cfg      *Config
 	identify Identify
 	sink     timeline.Sink
-	reader   dialect.Reader
+	reader   *dialect.Reader
 
 	req, resp http1.Parser
 	now       int64 // stamp of the segment at hand
@@ -41,7 +41,7 @@ type Conn struct {
 	opaque    *timeline.Builder // the connection is not HTTP
 	stopped   string            // why answers are not read any more
 	tunnel    *exchange
-	injected  string
+	injected  []injected
 	sent      int64 // request bytes written to the server
 	read      [2]int64
 	replay    bool
@@ -52,9 +52,13 @@ type Conn struct {
 }
 
 // NewConn returns a reader of one connection that sends what it finds to sink.
-// replay says that writes will not be reported.
-func NewConn(cfg *Config, identify Identify, sink timeline.Sink, replay bool) *Conn {
-	c := &Conn{cfg: cfg, identify: identify, sink: sink, replay: replay}
+// replay says that writes will not be reported. reader may serve many
+// connections, one at a time; nil makes one.
+func NewConn(cfg *Config, identify Identify, sink timeline.Sink, reader *dialect.Reader, replay bool) *Conn {
+	if reader == nil {
+		reader = &dialect.Reader{}
+	}
+	c := &Conn{cfg: cfg, identify: identify, sink: sink, reader: reader, replay: replay}
 	c.req = http1.Parser{H: (*requestSide)(c), MaxHead: cfg.MaxHead}
 	c.resp = http1.Parser{H: (*answerSide)(c), MaxHead: cfg.MaxHead, Response: true}
 	return c
@@ -117,8 +121,15 @@ func (c *Conn) Wrote(dir Dir, mono, waited int64) {
 	c.finishDone()
 }
 
-// Injected notes the request id that the relay put into the head read next.
-func (c *Conn) Injected(id string) { c.injected = id }
+// injected is a request id that the relay put into a head.
+type injected struct {
+	id  string
+	end int64 // of the head, in the client's stream
+}
+
+// Injected notes the request id that the relay put into the head that ends at
+// byte end of the client's stream.
+func (c *Conn) Injected(id string, end int64) { c.injected = append(c.injected, injected{id, end}) }
 
 // End notes that a side ended.
 func (c *Conn) End(dir Dir, e timeline.End, mono int64) {
@@ -266,9 +277,11 @@ func (s *requestSide) Head(h *http1.Head, end int64) http1.Expect {
 			path = path[i+3+j:]
 		}
 	}
-	if c.injected != "" {
-		x.b.Injected(c.injected)
-		c.injected = ""
+	if len(c.injected) > 0 && c.injected[0].end == end {
+		x.b.Injected(c.injected[0].id)
+		if c.injected = c.injected[1:]; len(c.injected) == 0 {
+			c.injected = nil
+		}
 	}
 	x.contentType = h.Value("Content-Type")
 	x.encoded = h.Value("Content-Encoding")

@@ -31,7 +31,7 @@ func Replay(cfg *Config, r io.Reader, id timeline.Identity, sink timeline.Sink) 
 		id := id
 		id.OwnID = fmt.Sprintf("%s-%d", id.OwnID, n)
 		return id
-	}, sink, true)
+	}, sink, nil, true)
 	last, err := feed(c, in, base)
 	c.stop(last)
 	return head, err

@@ -84,7 +84,7 @@ func (b *border) end() {
 		inside := max(sharpest(b.tail[:b.tailN]), sharpest(b.head[:b.headN]))
 		t := b.tail[:b.tailN]
 		across := max(bend(t[len(t)-2], t[len(t)-1], b.head[0]), bend(t[len(t)-1], b.head[0], b.head[1]))
-		if across > 4*inside+32 {
+		if across > 3*inside+32 {
 			b.flagged++
 		}
 	}

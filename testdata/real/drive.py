@@ -16,6 +16,7 @@ import json
 import pathlib
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -310,6 +311,7 @@ def main() -> int:
     for s in scenarios.SCENARIOS[a.server]():
         if not a.only or re.search(a.only, s.name):
             groups.setdefault(s.options, []).append(s)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the finally clauses run
     c = Checks(a.quiet)
     work = pathlib.Path(tempfile.mkdtemp(prefix="omnitap-drive-"))
     try:

@@ -6,6 +6,7 @@ An engine's truth is a list of Truth, one a request, in the order in which the e
 from __future__ import annotations
 
 import array
+import ctypes
 import json
 import os
 import pathlib
@@ -31,6 +32,14 @@ def free_port() -> int:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
+
+
+LIBC = ctypes.CDLL(None)
+
+
+def die_with_parent() -> None:
+    """PR_SET_PDEATHSIG, run in the child: nothing outlives a driver that was killed."""
+    LIBC.prctl(1, signal.SIGKILL)
 
 
 def environment(name: str) -> str:
@@ -61,7 +70,7 @@ class Process:
         self.log = log
         self.out = open(log, "w")
         self.p = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.out,
-                                  start_new_session=True, env={**os.environ, **(env or {})})
+                                  start_new_session=True, env={**os.environ, **(env or {})}, preexec_fn=die_with_parent)
 
     def tail(self) -> str:
         return self.log.read_text(errors="replace")[-3000:]
@@ -238,7 +247,7 @@ class Omnitap:
         argv = [binary, "serve", "--upstream", f"http://127.0.0.1:{upstream}", "--listen", "127.0.0.1:0",
                 "--out", str(self.out), "--log", "off", "--correlation", "passive", *extra]
         self.p = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                                  text=True, start_new_session=True)
+                                  text=True, start_new_session=True, preexec_fn=die_with_parent)
         self.lines: list[str] = []
         found: queue.Queue = queue.Queue()
         threading.Thread(target=self._read, args=(found,), daemon=True).start()

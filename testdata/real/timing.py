@@ -162,7 +162,7 @@ def report(records: dict, stamps: dict, sent: dict, limit: float) -> tuple[int, 
 def run(a, work: pathlib.Path) -> tuple[int, int]:
     path = work / "stamps.jsonl"
     send = subprocess.Popen([sys.executable, __file__, "--sender", str(path)], stdout=subprocess.PIPE, text=True,
-                            stdin=subprocess.DEVNULL)
+                            stdin=subprocess.DEVNULL, preexec_fn=servers.die_with_parent)
     try:
         tap = servers.Omnitap(a.omnitap, int(send.stdout.readline()), work, a.omnitap_arg)
         try:
@@ -198,6 +198,7 @@ def main() -> int:
         sender(a.sender)
     if not a.omnitap:
         ap.error("--omnitap is needed")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     work = pathlib.Path(tempfile.mkdtemp(prefix="omnitap-timing-"))
     try:
         passed, failed = run(a, work)

@@ -31,9 +31,11 @@ func (x *exchange) chat() plan.Answer {
 		return x.badBody()
 	}
 	call := chatCall{
-		model:   x.req.str("model"),
-		stream:  x.req.flag("stream"),
-		usage:   field[struct{ Include_usage bool }](x.req, "stream_options").Include_usage, //nolint:revive // the wire's name
+		model:  x.req.str("model"),
+		stream: x.req.flag("stream"),
+		usage: field[struct {
+			Include bool `json:"include_usage"`
+		}](x.req, "stream_options").Include,
 		prompt:  7 + len(x.req.body)/16,
 		created: time.Now().Unix(),
 	}

@@ -43,7 +43,7 @@ func (x *exchange) chatOpenAI(call *chatCall) plan.Answer {
 		return delta(`"audio":{"data":`+x.payload(it, call.format)+`}`, "null")
 	}
 	a := plan.Answer{Status: 200, ContentType: sseType, SSE: true, Form: "sse", End: plan.Complete}
-	a.Fields = []plan.Field{{"x-request-id", "req_" + x.hex(32)}}
+	a.Fields = plan.Fields("x-request-id", "req_"+x.hex(32))
 	a.Pieces = x.stream(call, render)
 	if audio {
 		a.Pieces = append(a.Pieces, plan.Piece{Data: x.event("", delta(fmt.Sprintf(`"audio":{"expires_at":%d}`, call.created+3600), "null")), Raw: plan.NotRaw})

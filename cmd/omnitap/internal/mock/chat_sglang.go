@@ -28,6 +28,7 @@ func (x *exchange) chatSGLang(call *chatCall) plan.Answer {
 			return join(base, `"role": "assistant"}, "finish_reason": null}]}`)
 		case plan.Text:
 			return join(base, role, sep, `"content": `, quoteASCII(it.Text), `}, "finish_reason": null}]}`)
+		default:
 		}
 		return join(base, role, sep, `"audio": {"id": `, audioID, `, "data": `, x.payload(it, call.format), `}}, "finish_reason": null}]}`)
 	}

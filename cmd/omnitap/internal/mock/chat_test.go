@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/plan"
+	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/script"
 )
 
 var (
@@ -57,9 +60,9 @@ func TestChatStreamIsTheServers(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.dialect, func(t *testing.T) {
-			script := quick()
-			script.Text, script.Samples, script.Dialect = []string{"Hel", "lo ü"}, Ints{100, 200}, tt.dialect
-			_, addr := start(t, Config{Script: script})
+			sc := quick()
+			sc.Text, sc.Samples, sc.Dialect = []string{"Hel", "lo ü"}, script.Ints{100, 200}, tt.dialect
+			_, addr := start(t, Config{Script: sc})
 			body := `{"model":"m","stream":true,"request_id":"r1","stream_options":{"include_usage":true},"modalities":["text","audio"],"messages":[{"role":"user","content":"Say something long."}]}`
 			res := talk(t, addr, post("/v1/chat/completions", body))
 			if diff := cmp.Diff(tt.head, normal(res.head)); diff != "" {
@@ -116,9 +119,9 @@ func TestChatTruth(t *testing.T) {
 	for _, dialect := range []string{DialectVLLM, DialectSGLang, DialectOpenAI} {
 		for _, tone := range []string{"chirp", "noise", "ramp"} {
 			t.Run(dialect+"/"+tone, func(t *testing.T) {
-				script := quick()
-				script.Dialect, script.Tone, script.Samples = dialect, tone, Ints{301, 2401, 99}
-				s, addr := start(t, Config{Seed: 3, Script: script})
+				sc := quick()
+				sc.Dialect, sc.Tone, sc.Samples = dialect, tone, script.Ints{301, 2401, 99}
+				s, addr := start(t, Config{Seed: 3, Script: sc})
 				res := talk(t, addr, post("/v1/chat/completions", chatBody))
 				pcm, text := audioOf(t, res.payload())
 				sum := sha256.Sum256(pcm)
@@ -133,7 +136,7 @@ func TestChatTruth(t *testing.T) {
 					t.Errorf("samples per chunk (-want +got):\n%s", diff)
 				}
 				st := got.Stamps
-				if got.End != EndComplete || len(st.Audio) != 3 || st.FirstText == nil || st.EndMarker == nil || st.FirstText.BeforeNS < st.Head.AfterNS || st.EndMarker.AfterNS < st.Audio[2].AfterNS || st.RequestNS > st.Head.BeforeNS {
+				if got.End != plan.Complete || len(st.Audio) != 3 || st.FirstText == nil || st.EndMarker == nil || st.FirstText.BeforeNS < st.Head.AfterNS || st.EndMarker.AfterNS < st.Audio[2].AfterNS || st.RequestNS > st.Head.BeforeNS {
 					t.Errorf("end %q, stamps %+v", got.End, st)
 				}
 				wantID := decodeJSON[vllmChunk](t, events(res.payload())[0].data).ID
@@ -155,8 +158,8 @@ func TestChatWhole(t *testing.T) {
 		Finish string `json:"finish_reason"`
 	}
 	tests := []struct {
-		name, script string
-		choices      int
+		name, sc string
+		choices  int
 	}{
 		{"vllm", `{}`, 2},
 		{"vllm 0.30", `{"variant":"0.30"}`, 1},
@@ -166,7 +169,7 @@ func TestChatWhole(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s, addr := start(t, Config{Script: quick()})
-			res := talk(t, addr, post("/v1/chat/completions", strings.Replace(chatBody, `"stream":true`, `"mock":`+tt.script, 1)))
+			res := talk(t, addr, post("/v1/chat/completions", strings.Replace(chatBody, `"stream":true`, `"mock":`+tt.sc, 1)))
 			got := decodeJSON[struct{ Choices []choice }](t, res.payload()).Choices
 			if len(got) != tt.choices {
 				t.Fatalf("%d choices, want %d", len(got), tt.choices)
@@ -179,7 +182,7 @@ func TestChatWhole(t *testing.T) {
 			if tt.name != "openai" {
 				pcm, _ = unwav(t, pcm)
 			}
-			if tr := last(t, s); tr.Samples != 12000 || len(pcm) != 24000 || tr.End != EndComplete || tr.Form != "json" {
+			if tr := last(t, s); tr.Samples != 12000 || len(pcm) != 24000 || tr.End != plan.Complete || tr.Form != "json" {
 				t.Errorf("truth %d samples (%s), wire %d bytes", tr.Samples, tr.End, len(pcm))
 			}
 		})
@@ -188,7 +191,7 @@ func TestChatWhole(t *testing.T) {
 
 func TestChatRefusals(t *testing.T) {
 	const chat = "/v1/chat/completions"
-	tests := []struct{ name, path, script, body, status, want string }{
+	tests := []struct{ name, path, sc, body, status, want string }{
 		{"modality", chat, ``, `{"modalities":["smell"]}`, "400 Bad Request", `{"error":{"message":"Unsupported output modalities smell for this model. Supported modalities: audio, text","type":"BadRequestError","param":null,"code":400}}`},
 		{"model", chat, `{"models":["m"]}`, `{"model":"other"}`, "404 Not Found", `{"error":{"message":"The model ` + "`other`" + ` does not exist.","type":"NotFoundError","param":"model","code":404}}`},
 		{"json", chat, ``, `{not json`, "400 Bad Request", `{"error":{"message":"1 validation error:\n  {'type': 'json_invalid', 'loc': ('body', 1), 'msg': 'JSON decode error', 'input': {}, 'ctx': {'error': 'Expecting property name enclosed in double quotes'}}","type":"Bad Request","param":"body.1","code":400}}`},
@@ -202,7 +205,7 @@ func TestChatRefusals(t *testing.T) {
 	_, addr := start(t, Config{Script: quick()})
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			res := talk(t, addr, post(tt.path, tt.body, "X-Mock-Script: "+tt.script))
+			res := talk(t, addr, post(tt.path, tt.body, "X-Mock-Script: "+tt.sc))
 			if !strings.HasPrefix(res.head, "HTTP/1.1 "+tt.status+"\r\n") {
 				t.Errorf("head = %q, want status %s", res.head, tt.status)
 			}
@@ -218,9 +221,9 @@ func TestChatRefusals(t *testing.T) {
 
 func TestSameSeedSameBytes(t *testing.T) {
 	run := func(seed uint64) string {
-		script := quick()
-		script.Tone = "noise"
-		_, addr := start(t, Config{Seed: seed, Script: script})
+		sc := quick()
+		sc.Tone = "noise"
+		_, addr := start(t, Config{Seed: seed, Script: sc})
 		out := ""
 		for _, path := range []string{"/v1/chat/completions", "/v1/audio/speech", "/v1/images/generations", "/v1/chat/completions"} {
 			res := talk(t, addr, post(path, strings.Replace(chatBody, "{", `{"input":"x",`, 1)))

@@ -18,7 +18,7 @@ func (x *exchange) chatVLLM(call *chatCall) plan.Answer {
 		finish, stop, metrics := "null", "", "{}"
 		if last {
 			stop, metrics = `"stop_reason":null,`, "null"
-			if call.gen.Items[call.lastOutput].kind == plan.Text {
+			if call.gen.Items[call.lastOutput].Kind == plan.Text {
 				finish = x.finish()
 			}
 		}
@@ -31,6 +31,7 @@ func (x *exchange) chatVLLM(call *chatCall) plan.Answer {
 			return base + `{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],"prompt_token_ids":null,"prompt_text":null,"modality":"text"}`
 		case plan.Text:
 			return text(it, i == call.lastText)
+		default:
 		}
 		finish, metrics := "null", "{}"
 		if i > call.lastText {

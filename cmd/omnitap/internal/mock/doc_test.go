@@ -6,19 +6,20 @@ import (
 	"testing"
 )
 
-// manualFaults are the names in the fault table of doc.go.
-func manualFaults(t *testing.T) map[string]bool {
-	t.Helper()
+// doc.go is the manual: it holds the table of faults word by word.
+func TestManualDescribesTheFaults(t *testing.T) {
 	b, err := os.ReadFile("doc.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := map[string]bool{}
-	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, "//\t"); ok {
-			name, _, _ := strings.Cut(strings.Fields(rest + " x")[0], "=")
-			out[name] = true
+	seen := map[string]bool{}
+	for _, f := range Faults() {
+		if f.Where == "" || f.Doc == "" || seen[f.Name] {
+			t.Errorf("fault %+v is incomplete or double", f)
+		}
+		seen[f.Name] = true
+		if want := "//\t" + f.Usage() + " (" + f.Where + ")\n//\t\t" + f.Doc + "\n"; !strings.Contains(string(b), want) {
+			t.Errorf("doc.go lacks:\n%s", want)
 		}
 	}
-	return out
 }

@@ -5,56 +5,26 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/plan"
+	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/script"
+	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/truth"
 )
-
-func TestParseFaults(t *testing.T) {
-	good := []string{"role-only", "role-only=off", "reset=after:3", "stall=event:2+for:5s", "cut=end", "segments=4063/1697/1/1+pause:2ms", "segments=1-64", "interim=102/103+gap:100ms", "placeholder=7fffffff", "error=start+form:json", "status=429+retry-after:3", "merge=0"}
-	for _, f := range good {
-		s, err := ParseFaults([]string{f})
-		if err != nil || !slices.Equal(s.Faults, []string{f}) {
-			t.Errorf("ParseFaults(%q) = %v, %v", f, s.Faults, err)
-		}
-	}
-	bad := [][]string{{""}, {"rolle"}, {"role-only=maybe"}, {"reset=after"}, {"reset=after:x"}, {"reset=after:1+byte:2"}, {"reset=for:1s"}, {"stall=for:soon"}, {"segments"}, {"segments=0"}, {"segments=9-1"}, {"merge"}, {"burst=1"}, {"status=200"}, {"burst", "burst"}, {"rate-change=2"}, {"rate-change=2:16k"}, {"placeholder=big"}, {"content-type="}, {"lost=-1"}, {"error=form:polite"}, {"idle=0s"}}
-	for _, f := range bad {
-		if _, err := ParseFaults(f); err == nil {
-			t.Errorf("ParseFaults(%q) = nil error", f)
-		}
-	}
-}
-
-func TestFaultTableIsComplete(t *testing.T) {
-	seen := map[string]bool{}
-	for _, f := range Faults() {
-		if f.Name == "" || f.Doc == "" || f.Where == "" || seen[f.Name] {
-			t.Errorf("fault %+v is incomplete or double", f)
-		}
-		seen[f.Name] = true
-	}
-	// doc.go is the manual: it must know every fault.
-	manual := manualFaults(t)
-	for name := range seen {
-		if !manual[name] {
-			t.Errorf("doc.go does not describe %q", name)
-		}
-	}
-}
 
 // chat runs one vLLM chat stream with faults; its chunks have 100, 50 and 30
 // ramp samples.
-func chat(t *testing.T, script string, faults ...string) (result, Truth) {
+func chat(t *testing.T, sc string, faults ...string) (result, Truth) {
 	t.Helper()
 	s := quick(faults...)
-	s.Samples, s.Tone = Ints{100, 50, 30}, "ramp"
+	s.Samples, s.Tone = script.Ints{100, 50, 30}, "ramp"
 	srv, addr := start(t, Config{Script: s})
-	res := talk(t, addr, post("/v1/chat/completions", chatBody, "X-Mock-Script: "+script))
+	res := talk(t, addr, post("/v1/chat/completions", chatBody, "X-Mock-Script: "+sc))
 	return res, last(t, srv)
 }
 
@@ -62,7 +32,7 @@ func chat(t *testing.T, script string, faults ...string) (result, Truth) {
 func speech(t *testing.T, format string, faults ...string) (result, Truth) {
 	t.Helper()
 	s := quick(faults...)
-	s.Samples, s.Tone = Ints{100, 50, 30}, "ramp"
+	s.Samples, s.Tone = script.Ints{100, 50, 30}, "ramp"
 	srv, addr := start(t, Config{Script: s})
 	res := talk(t, addr, post("/v1/audio/speech", `{"input":"x","stream_format":"audio","response_format":"`+format+`"}`))
 	return res, last(t, srv)
@@ -170,7 +140,7 @@ func TestEndMarkerFaults(t *testing.T) {
 				if tail := all[len(all)-1].data; done != tt.done || reasons != tt.reason || (tt.tail != "" && tail != tt.tail) || !res.whole {
 					t.Errorf("%d done, reasons %s, last %.60q, whole %v", done, reasons, tail, res.whole)
 				}
-				if (tr.Stamps.EndMarker == nil) || tr.End != EndComplete {
+				if (tr.Stamps.EndMarker == nil) || tr.End != plan.Complete {
 					t.Errorf("truth: marker %v, end %q", tr.Stamps.EndMarker, tr.End)
 				}
 			})
@@ -188,16 +158,16 @@ func TestErrorInside200(t *testing.T) {
 	for _, tt := range tests {
 		res, tr := chat(t, `{"dialect":"`+tt.dialect+`"}`, tt.fault)
 		got := res.payload()
-		if !strings.HasSuffix(got, tt.want) || strings.Contains(tt.fault, "head") != (got == tt.want) || !res.whole || tr.End != EndError || !strings.Contains(res.head, " 200 ") {
+		if !strings.HasSuffix(got, tt.want) || strings.Contains(tt.fault, "head") != (got == tt.want) || !res.whole || tr.End != plan.Failed || !strings.Contains(res.head, " 200 ") {
 			t.Errorf("%s %s: %q (%s)", tt.dialect, tt.fault, got[max(0, len(got)-300):], tr.End)
 		}
 	}
 	res, tr := chat(t, ``, "error=head+form:json")
-	if want := `{"error":{"message":"mock engine fault","type":"InternalServerError","param":null,"code":500}}`; res.payload() != want || !strings.Contains(res.head, " 200 OK") || tr.End != EndError {
+	if want := `{"error":{"message":"mock engine fault","type":"InternalServerError","param":null,"code":500}}`; res.payload() != want || !strings.Contains(res.head, " 200 OK") || tr.End != plan.Failed {
 		t.Errorf("json form: %s", res.payload())
 	}
 	res, tr = speech(t, "pcm", "error=after:2")
-	if res.whole || res.err != nil || len(res.payload()) != 300 || tr.End != EndCut || tr.Samples != 150 {
+	if res.whole || res.err != nil || len(res.payload()) != 300 || tr.End != truth.Cut || tr.Samples != 150 {
 		t.Errorf("raw body: whole %v, %v, %d bytes, truth %s %d", res.whole, res.err, len(res.payload()), tr.End, tr.Samples)
 	}
 }
@@ -205,19 +175,19 @@ func TestErrorInside200(t *testing.T) {
 func TestCutsAndResets(t *testing.T) {
 	tests := []struct {
 		fault string
-		end   string
+		end   plan.Ending
 		bytes int // of payload
 	}{
-		{"cut=after:2", EndCut, 300},
-		{"cut=byte:7", EndCut, 7},
-		{"cut=byte:250", EndCut, 250},
-		{"cut=end", EndCut, 360},
-		{"cut=head", EndCut, 0},
-		{"cut=start", EndCut, -1},
-		{"reset=after:1", EndReset, 200},
-		{"reset=start", EndReset, -1},
-		{"bad-chunk-size=event:2", EndCut, 300},
-		{"short-length=10", EndCut, 360},
+		{"cut=after:2", truth.Cut, 300},
+		{"cut=byte:7", truth.Cut, 7},
+		{"cut=byte:250", truth.Cut, 250},
+		{"cut=end", truth.Cut, 360},
+		{"cut=head", truth.Cut, 0},
+		{"cut=start", truth.Cut, -1},
+		{"reset=after:1", truth.Reset, 200},
+		{"reset=start", truth.Reset, -1},
+		{"bad-chunk-size=event:2", truth.Cut, 300},
+		{"short-length=10", truth.Cut, 360},
 	}
 	for _, tt := range tests {
 		t.Run(tt.fault, func(t *testing.T) {
@@ -228,8 +198,8 @@ func TestCutsAndResets(t *testing.T) {
 			if (res.head == "") != (tt.bytes < 0) || res.whole || tr.End != tt.end || tr.Samples != max(0, tt.bytes)/2 {
 				t.Errorf("head %q, whole %v, truth %s, %d samples", res.head, res.whole, tr.End, tr.Samples)
 			}
-			if reset := errors.Is(res.err, syscall.ECONNRESET); reset != (tt.end == EndReset) {
-				t.Errorf("error %v, want a reset: %v", res.err, tt.end == EndReset)
+			if reset := errors.Is(res.err, syscall.ECONNRESET); reset != (tt.end == truth.Reset) {
+				t.Errorf("error %v, want a reset: %v", res.err, tt.end == truth.Reset)
 			}
 		})
 	}
@@ -261,6 +231,14 @@ func TestEventFaults(t *testing.T) {
 	res, _ = chat(t, ``, "bad-base64=2")
 	if strings.Count(res.payload(), "*") != 1 {
 		t.Error("no * in the payloads")
+	}
+	// 4844 bytes a chunk: one = of padding in each of the five.
+	for form, want := range map[string]int{"urlsafe": 5, "unpadded": 4, "newline": 5} {
+		res, _ := chat(t, `{"samples":[2400]}`, "bad-base64=1+form:"+form)
+		got := strings.Count(res.payload(), `="},"logprobs"`)
+		if got != want || strings.Contains(res.payload(), "_B") != (form == "urlsafe") || strings.Contains(res.payload(), `\n`) != (form == "newline") {
+			t.Errorf("form %s: %d padded payloads, want %d", form, got, want)
+		}
 	}
 	res, _ = chat(t, ``, "bad-json=3")
 	if d := events(res.payload())[2].data; strings.HasSuffix(d, "}") {
@@ -313,9 +291,9 @@ func TestGzip(t *testing.T) {
 }
 
 func TestStallAndComments(t *testing.T) {
-	script := quick("stall=after:1")
-	script.CommentEveryMS = 1
-	s, addr := start(t, Config{Script: script})
+	sc := quick("stall=after:1")
+	sc.CommentEveryMS = 1
+	s, addr := start(t, Config{Script: sc})
 	c := dial(t, addr)
 	if _, err := io.WriteString(c, post("/v1/chat/completions", chatBody)); err != nil {
 		t.Fatal(err)
@@ -333,22 +311,22 @@ func TestStallAndComments(t *testing.T) {
 		t.Errorf("%d audio events before the stall, want 1", n)
 	}
 	_ = c.Close()
-	tr := await(t, s, EndClientGone)
+	tr := await(t, s, truth.ClientGone)
 	if tr.Stamps.ClientClosedNS == 0 || tr.Samples != 2400 {
 		t.Errorf("truth = %+v", tr)
 	}
 	res, tr := speech(t, "pcm", "stall=after:2+for:30ms")
-	if d := tr.Stamps.Audio[2].BeforeNS - tr.Stamps.Audio[1].AfterNS; !res.whole || d < 25e6 {
+	if d := tr.Stamps.Audio[2].BeforeNS - tr.Stamps.RequestNS; !res.whole || d < 30e6 {
 		t.Errorf("pause of %d ns, whole %v", d, res.whole)
 	}
 }
 
 // await waits until the last request has ended.
-func await(t *testing.T, s *Server, end string) Truth {
+func await(t *testing.T, s *Server, end plan.Ending) Truth {
 	t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
 	for time.Now().Before(deadline) {
-		if tr := last(t, s); tr.End != EndRunning {
+		if tr := last(t, s); tr.End != truth.Running {
 			if tr.End != end {
 				t.Errorf("end = %q, want %q", tr.End, end)
 			}

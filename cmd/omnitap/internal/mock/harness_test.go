@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/script"
 )
 
 // TestMain fails when goroutines outlive the tests.
@@ -34,7 +37,7 @@ func TestMain(m *testing.M) {
 }
 
 // start serves a mock for one test and returns its address.
-func start(t testing.TB, cfg Config) (*Server, string) {
+func start(t *testing.T, cfg Config) (*Server, string) {
 	t.Helper()
 	s, err := New(cfg)
 	if err != nil {
@@ -59,7 +62,7 @@ func start(t testing.TB, cfg Config) (*Server, string) {
 // quick is a script without waits.
 func quick(faults ...string) Script {
 	zero := 0.0
-	return Script{FirstDelayMS: &zero, AudioDelayMS: &zero, GapMS: Floats{0}, TextGapMS: Floats{0}, Faults: faults}
+	return Script{FirstDelayMS: &zero, AudioDelayMS: &zero, GapMS: script.Floats{0}, TextGapMS: script.Floats{0}, Faults: faults}
 }
 
 func post(path, body string, headers ...string) string {
@@ -80,7 +83,7 @@ type result struct {
 }
 
 // talk sends bytes on a connection of its own and reads one answer.
-func talk(t testing.TB, addr, out string) result {
+func talk(t *testing.T, addr, out string) result {
 	t.Helper()
 	c := dial(t, addr)
 	if _, err := io.WriteString(c, out); err != nil {
@@ -89,7 +92,7 @@ func talk(t testing.TB, addr, out string) result {
 	return readAnswer(t, bufio.NewReader(c))
 }
 
-func dial(t testing.TB, addr string) net.Conn {
+func dial(t *testing.T, addr string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -103,14 +106,14 @@ func dial(t testing.TB, addr string) net.Conn {
 }
 
 // readAnswer reads one answer, however broken.
-func readAnswer(t testing.TB, r *bufio.Reader) result {
+func readAnswer(t *testing.T, r *bufio.Reader) result {
 	t.Helper()
 	var res result
 	for !strings.HasSuffix(res.head, "\r\n\r\n") {
 		line, err := r.ReadString('\n')
 		res.head += line
 		if err != nil {
-			if err != io.EOF {
+			if !errors.Is(err, io.EOF) {
 				res.err = err
 			}
 			return res
@@ -129,7 +132,7 @@ func readAnswer(t testing.TB, r *bufio.Reader) result {
 		res.body = make([]byte, n)
 		got, err := io.ReadFull(r, res.body)
 		res.body, res.whole = res.body[:got], got == n
-		if err != io.EOF && err != io.ErrUnexpectedEOF {
+		if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 			res.err = err
 		}
 	case strings.Contains(lower, "connection: close"):
@@ -147,7 +150,7 @@ func (res *result) readChunks(r *bufio.Reader) {
 			_, err = fmt.Sscanf(line, "%x\r\n", &n)
 		}
 		if err != nil {
-			if err != io.EOF {
+			if !errors.Is(err, io.EOF) {
 				res.err = err
 			}
 			return
@@ -156,7 +159,7 @@ func (res *result) readChunks(r *bufio.Reader) {
 		got, err := io.ReadFull(r, data)
 		res.body = append(res.body, data[:got]...)
 		if err != nil {
-			if err != io.EOF && err != io.ErrUnexpectedEOF {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 				res.err = err
 			}
 			return
@@ -170,7 +173,7 @@ func (res *result) readChunks(r *bufio.Reader) {
 }
 
 // payload is the body without framing.
-func (res *result) payload() string {
+func (res result) payload() string {
 	if res.chunks != nil {
 		return strings.Join(res.chunks, "")
 	}
@@ -215,7 +218,7 @@ type vllmChunk struct {
 	Usage    json.RawMessage `json:"usage"`
 }
 
-func decodeJSON[T any](t testing.TB, s string) T {
+func decodeJSON[T any](t *testing.T, s string) T {
 	t.Helper()
 	var v T
 	if err := json.Unmarshal([]byte(s), &v); err != nil {
@@ -225,7 +228,7 @@ func decodeJSON[T any](t testing.TB, s string) T {
 }
 
 // unwav strips a 44-byte header and checks its sizes.
-func unwav(t testing.TB, b []byte) (pcm []byte, rate int) {
+func unwav(t *testing.T, b []byte) (pcm []byte, rate int) {
 	t.Helper()
 	if len(b) < 44 || string(b[:4]) != "RIFF" || string(b[36:40]) != "data" {
 		t.Fatalf("no wav: %.60q", b)
@@ -236,7 +239,7 @@ func unwav(t testing.TB, b []byte) (pcm []byte, rate int) {
 	return b[44:], int(binary.LittleEndian.Uint32(b[24:]))
 }
 
-func unbase64(t testing.TB, s string) []byte {
+func unbase64(t *testing.T, s string) []byte {
 	t.Helper()
 	b, err := base64.StdEncoding.DecodeString(s)
 	if err != nil {
@@ -245,7 +248,7 @@ func unbase64(t testing.TB, s string) []byte {
 	return b
 }
 
-func last(t testing.TB, s *Server) Truth {
+func last(t *testing.T, s *Server) Truth {
 	t.Helper()
 	all := s.Requests()
 	if len(all) == 0 {

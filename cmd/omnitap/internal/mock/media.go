@@ -33,7 +33,7 @@ func (x *exchange) image() plan.Answer {
 	x.id = "img_gen-" + x.hex(16)
 	size := x.req.str("size")
 	size = cmp.Or(size, "1024x1024")
-	g := plan.Generation{items: []plan.Item{{Wait: x.script.FirstDelay()}}}
+	g := plan.Generation{Items: []plan.Item{{Wait: x.script.FirstDelay()}}}
 	return x.whole(&g, fmt.Sprintf(`{"created":%d,"data":[{"b64_json":"%s"}],"output_format":"png","size":%s,"metrics":{"stage_durations":{"diffusion":0.02},"peak_memory_mb":0.0}}`,
 		time.Now().Unix(), encode(x.picture()), quote(size)))
 }
@@ -125,11 +125,11 @@ func (x *exchange) videoSync() plan.Answer {
 	model = cmp.Or(model, "mock-omni")
 	return plan.Answer{
 		Status: 200, ContentType: "video/mp4", Whole: true, Late: true, Form: "whole", End: plan.Complete,
-		Fields: []plan.Field{
-			{"x-request-id", x.id}, {"x-model", strings.NewReplacer("\r", "", "\n", "").Replace(model)},
-			{"x-inference-time-s", fmt.Sprintf("%.3f", x.script.JobMS/1000)},
-			{"x-stage-durations", `{"diffusion":0.02}`}, {"x-peak-memory-mb", "0.0"},
-		},
+		Fields: plan.Fields(
+			"x-request-id", x.id, "x-model", strings.NewReplacer("\r", "", "\n", "").Replace(model),
+			"x-inference-time-s", fmt.Sprintf("%.3f", x.script.JobMS/1000),
+			"x-stage-durations", `{"diffusion":0.02}`, "x-peak-memory-mb", "0.0",
+		),
 		Pieces: []plan.Piece{{Wait: script.Millis(x.script.JobMS), Data: x.movie(), Raw: plan.NotRaw}},
 	}
 }

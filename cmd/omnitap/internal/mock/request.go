@@ -44,60 +44,10 @@ type exchange struct {
 	after  func() // runs when the body is out whole, before its end
 }
 
-// exchange reads one request and answers it. It reports whether the
-// connection goes on.
-func (c *conn) exchange(index int) bool {
-	hr, err := http.ReadRequest(c.r)
-	if err != nil {
-		if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-			_, _ = io.WriteString(c.nc, "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n\r\nInvalid HTTP request received.")
-			c.finish()
-		}
-		return false
-	}
-	req := &request{
-		method: hr.Method, path: hr.URL.Path, header: hr.Header,
-		old:   !hr.ProtoAtLeast(1, 1),
-		close: hr.Close || (!hr.ProtoAtLeast(1, 1) && !strings.EqualFold(hr.Header.Get("Connection"), "keep-alive")),
-	}
-	x := &exchange{c: c, req: req}
-	if handler, ok := control[req.method+" "+req.path]; ok {
-		return x.readBody(hr) == nil && x.play(handler(x)) && !req.close
-	}
-	if c.earlyReject(x, index) {
-		return false
-	}
-	if err := x.readBody(hr); err != nil {
-		if errors.Is(err, errTooLarge) {
-			x.play(plan.JSON(http.StatusRequestEntityTooLarge, `{"detail":"request body too large"}`))
-			c.finish()
-		}
-		return false
-	}
-	if err := x.prepare(index); err != nil {
-		return x.play(plan.JSON(http.StatusBadRequest, `{"error":{"message":`+quote("mock: "+err.Error())+`,"type":"BadRequestError","param":"mock","code":400}}`)) && !req.close
-	}
-	return x.run() && !req.close && !c.closed
-}
+var tooLarge = plan.JSON(http.StatusRequestEntityTooLarge, `{"detail":"request body too large"}`)
 
-// earlyReject is the fault that answers before the body is read.
-func (c *conn) earlyReject(x *exchange, index int) bool {
-	script, err := c.srv.cfg.Script.Overlay([]byte(x.req.header.Get("X-Mock-Script")))
-	if err != nil {
-		return false // told after the body
-	}
-	f, err := script.Compile(script.Faults)
-	if err != nil || !f.RejectUpload {
-		return false
-	}
-	if x.prepare(index) != nil {
-		return false
-	}
-	ans := x.refusal(http.StatusRequestEntityTooLarge, "Request body too large.")
-	x.play(ans)
-	c.reset()
-	x.rec.Update(func(t *truth.Truth) { t.End = truth.Rejected })
-	return true
+func badScript(err error) plan.Answer {
+	return plan.JSON(http.StatusBadRequest, `{"error":{"message":`+quote("mock: "+err.Error())+`,"type":"BadRequestError","param":"mock","code":400}}`)
 }
 
 var errTooLarge = fmt.Errorf("body over %d bytes", maxBody)
@@ -105,7 +55,7 @@ var errTooLarge = fmt.Errorf("body over %d bytes", maxBody)
 // readBody reads the body whole, after a 100 if the client waits for one.
 func (x *exchange) readBody(hr *http.Request) error {
 	if strings.EqualFold(hr.Header.Get("Expect"), "100-continue") && hr.ContentLength != 0 {
-		if _, err := io.WriteString(x.c.nc, "HTTP/1.1 100 Continue\r\n\r\n"); err != nil {
+		if _, err := x.c.WriteString("HTTP/1.1 100 Continue\r\n\r\n"); err != nil {
 			return fmt.Errorf("writing 100: %w", err)
 		}
 	}
@@ -182,24 +132,24 @@ func (x *exchange) prepare(index int) error {
 	if v := x.req.form["mock"]; len(object) == 0 && v != "" {
 		object = []byte(v)
 	}
-	script, err := srv.cfg.Script.Overlay(object)
+	own, err := srv.cfg.Script.Overlay(object)
 	if err != nil {
 		return err
 	}
-	x.script = script.WithDefaults(srv.cfg.Dialect)
+	x.script = own.WithDefaults(srv.cfg.Dialect)
 	if err := x.script.Validate(); err != nil {
 		return err
 	}
 	if x.f, err = script.Compile(x.script.Faults); err != nil {
 		return err
 	}
-	x.rec = srv.register(Truth{
+	x.rec = srv.log.Register(Truth{
 		Connection: x.c.id, Index: index, Method: x.req.method, Path: x.req.path,
 		Script: x.script, Dialect: x.script.Dialect, Rate: x.script.Rate, Channels: x.script.Channels,
-		Stamps: Stamps{RequestNS: truth.Mono()},
+		Stamps: truth.Stamps{RequestNS: truth.Mono()},
 	})
 	x.seed = srv.cfg.Seed
-	x.rng = rand.New(rand.NewPCG(x.seed, uint64(x.rec.t.Seq)))
+	x.rng = rand.New(rand.NewPCG(x.seed, uint64(x.rec.Seq())))
 	x.seed ^= x.rng.Uint64()
 	return nil
 }

@@ -2,8 +2,8 @@ package mock
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -12,6 +12,7 @@ import (
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/plan"
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/script"
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/truth"
+	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/wire"
 )
 
 // control are the requests that are no inference: they are not recorded, take
@@ -19,7 +20,7 @@ import (
 var control = map[string]func(*exchange) plan.Answer{
 	"GET /health":        health,
 	"GET /v1/models":     models,
-	"GET /mock/requests": func(x *exchange) plan.Answer { return plan.JSON(http.StatusOK, string(x.c.srv.requestsJSON())) },
+	"GET /mock/requests": func(x *exchange) plan.Answer { return plan.JSON(http.StatusOK, x.c.srv.requestsJSON()) },
 	"POST /mock/reset": func(x *exchange) plan.Answer {
 		x.c.srv.Reset()
 		return plan.JSON(http.StatusOK, `{"reset":true}`)
@@ -43,15 +44,32 @@ var routes = map[string]struct {
 
 // run answers a prepared request. It reports whether the connection goes on.
 func (x *exchange) run() bool {
-	if t, ok := x.c.nc.(*net.TCPConn); ok && x.f.SendBuffer > 0 {
-		_ = t.SetWriteBuffer(x.f.SendBuffer)
+	if x.f.SendBuffer > 0 {
+		x.c.SetSendBuffer(x.f.SendBuffer)
 	}
 	if len(x.script.Raw) > 0 {
-		return x.playRaw()
+		return wire.Raw(x.call(), x.script.Raw)
 	}
 	a := x.plan()
-	x.disturb(&a)
+	a.Disturb(&x.f)
 	return x.play(a)
+}
+
+// play sends an answer.
+func (x *exchange) play(a plan.Answer) bool {
+	if x.rec == nil { // no script of its own
+		x.script = x.c.srv.cfg.Script.WithDefaults(x.dialect())
+		x.script.HeaderDelayMS, x.script.Dialect = 0, x.dialect()
+	}
+	return wire.Play(x.call(), a)
+}
+
+func (x *exchange) call() wire.Call {
+	return wire.Call{
+		Conn: x.c.Conn, Script: &x.script, Faults: &x.f, Record: x.rec, Rand: x.rng,
+		Comment: x.comment(x.script.Comment), Old: x.req.old, Close: x.req.close,
+		Steps: x.c.srv.steps, BeforeEnd: x.after,
+	}
 }
 
 // plan makes the undisturbed answer.
@@ -68,7 +86,7 @@ func (x *exchange) plan() plan.Answer {
 	case x.f.Status > 0:
 		a := x.refusal(x.f.Status, "")
 		if x.f.RetryAfter > 0 {
-			a.Fields = append(a.Fields, plan.Field{"retry-after", strconv.Itoa(x.f.RetryAfter)})
+			a.Fields = append(a.Fields, plan.Fields("retry-after", strconv.Itoa(x.f.RetryAfter))...)
 		}
 		return a
 	case x.f.ErrorForm == "json":
@@ -164,11 +182,11 @@ func (x *exchange) badBody() plan.Answer {
 }
 
 func (x *exchange) dialect() string {
-	script, err := x.c.srv.cfg.Script.Overlay([]byte(x.req.header.Get("X-Mock-Script")))
+	own, err := x.c.srv.cfg.Script.Overlay([]byte(x.req.header.Get("X-Mock-Script")))
 	if err != nil {
 		return x.c.srv.cfg.Dialect
 	}
-	return script.WithDefaults(x.c.srv.cfg.Dialect).Dialect
+	return own.WithDefaults(x.c.srv.cfg.Dialect).Dialect
 }
 
 func health(x *exchange) plan.Answer {
@@ -209,11 +227,10 @@ func step(x *exchange) plan.Answer {
 	return plan.JSON(http.StatusOK, `{"steps":`+strconv.Itoa(n)+`}`)
 }
 
-func http.StatusText(code int) string {
-	if t := http.StatusText(code); t != "" {
-		return t
+func (s *Server) requestsJSON() string {
+	b, err := json.Marshal(s.Requests())
+	if err != nil { // no field of Truth can fail
+		return "[]"
 	}
-	return "Unknown"
+	return string(b)
 }
-
-func http.CanonicalHeaderKey(name string) string { return http.CanonicalHeaderKey(name) }

@@ -6,32 +6,19 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-)
 
-func TestOverlayKeepsTheBase(t *testing.T) {
-	zero := 0.0
-	base := Script{Text: []string{"a", "b"}, GapMS: Floats{1, 2}, FirstDelayMS: &zero, Faults: []string{"burst"}}
-	got, err := base.overlay([]byte(`{"text":["x"],"gap_ms":7,"first_delay_ms":9,"samples":3}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	nine := 9.0
-	want := Script{Text: []string{"x"}, GapMS: Floats{7}, FirstDelayMS: &nine, Samples: Ints{3}, Faults: []string{"burst"}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("overlay (-want +got):\n%s", diff)
-	}
-	if base.Text[0] != "a" || zero != 0 {
-		t.Errorf("the base was changed: %+v", base)
-	}
-}
+	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/plan"
+	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/script"
+	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/truth"
+)
 
 func TestNewRefuses(t *testing.T) {
 	for _, cfg := range []Config{
 		{Dialect: "klingon"},
 		{Script: Script{Rate: -1}},
 		{Script: Script{Tone: "violin"}},
-		{Script: Script{Samples: Ints{-5}}},
-		{Script: Script{Chunks: 100, Samples: Ints{maxFrames}}},
+		{Script: Script{Samples: script.Ints{-5}}},
+		{Script: Script{Chunks: 100, Samples: script.Ints{script.MaxFrames}}},
 		{Script: Script{Faults: []string{"nonsense"}}},
 		{Script: Script{LineEnd: "vt"}},
 	} {
@@ -62,8 +49,8 @@ func TestScriptSources(t *testing.T) {
 
 // Field case C17: empty audio events of every kind, then a real one.
 func TestSteps(t *testing.T) {
-	script := `{"steps":[{"role":true},{"text":""},{"empty":"empty"},{"empty":"null"},{"comment":" hold on"},{"empty":"header"},{"wait_ms":2,"samples":7},{"text":"Hi"},{"body":"data: \u2028verbatim\n\n"}]}`
-	res, tr := chat(t, script)
+	sc := `{"steps":[{"role":true},{"text":""},{"empty":"empty"},{"empty":"null"},{"comment":" hold on"},{"empty":"header"},{"wait_ms":2,"samples":7},{"text":"Hi"},{"body":"data: \u2028verbatim\n\n"}]}`
+	res, tr := chat(t, sc)
 	var got []string
 	for _, c := range res.chunks {
 		_, v, ok := strings.Cut(c, `"content":`)
@@ -82,39 +69,39 @@ func TestSteps(t *testing.T) {
 	if tr.Samples != 7 || tr.Text != "Hi" || len(tr.TextDeltas) != 2 {
 		t.Errorf("truth = %+v", tr)
 	}
-	if tr.Stamps.FirstAudio.BeforeNS-tr.Stamps.FirstAudioEvent.AfterNS < 15e5 {
+	if tr.Stamps.FirstAudio.BeforeNS-tr.Stamps.RequestNS < 2e6 {
 		t.Error("the wait before the first audio is missing")
 	}
 }
 
 func TestRawScript(t *testing.T) {
-	script := `{"raw":[{"text":"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n"},{"wait_ms":1,"base64":"AAEC","end":"fin"}]}`
+	sc := `{"raw":[{"text":"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n"},{"wait_ms":1,"base64":"AAEC","end":"fin"}]}`
 	s, addr := start(t, Config{})
 	c := dial(t, addr)
-	if _, err := io.WriteString(c, post("/v1/audio/speech", `{}`, "X-Mock-Script: "+script)); err != nil {
+	if _, err := io.WriteString(c, post("/v1/audio/speech", `{}`, "X-Mock-Script: "+sc)); err != nil {
 		t.Fatal(err)
 	}
 	got, err := io.ReadAll(c)
 	if want := "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n\x00\x01\x02"; err != nil || string(got) != want {
 		t.Errorf("raw = %q, %v, want %q", got, err, want)
 	}
-	if tr := last(t, s); tr.End != EndCut || tr.BytesOut != int64(len(got)) {
+	if tr := last(t, s); tr.End != truth.Cut || tr.BytesOut != int64(len(got)) {
 		t.Errorf("truth = %+v", tr)
 	}
 }
 
 func TestOrders(t *testing.T) {
-	tests := []struct{ script, want string }{
+	tests := []struct{ sc, want string }{
 		{`{"order":"text-first"}`, "ttaa"},
 		{`{"order":"audio-first"}`, "aatt"},
 		{`{"order":"interleaved"}`, "tata"},
 		{`{"gap_ms":2,"text_gap_ms":5,"audio_delay_ms":1}`, "taat"},
 	}
 	for _, tt := range tests {
-		script := quick()
-		script.Text, script.Chunks = []string{"a", "b"}, 2
-		_, addr := start(t, Config{Script: script})
-		res := talk(t, addr, post("/v1/chat/completions", chatBody, "X-Mock-Script: "+tt.script))
+		sc := quick()
+		sc.Text, sc.Chunks = []string{"a", "b"}, 2
+		_, addr := start(t, Config{Script: sc})
+		res := talk(t, addr, post("/v1/chat/completions", chatBody, "X-Mock-Script: "+tt.sc))
 		got := ""
 		for _, e := range events(res.payload()) {
 			switch {
@@ -125,7 +112,7 @@ func TestOrders(t *testing.T) {
 			}
 		}
 		if got != tt.want {
-			t.Errorf("%s: order %s, want %s", tt.script, got, tt.want)
+			t.Errorf("%s: order %s, want %s", tt.sc, got, tt.want)
 		}
 	}
 }
@@ -138,7 +125,7 @@ func TestControl(t *testing.T) {
 	if diff := cmp.Diff(s.Requests(), got); diff != "" {
 		t.Errorf("/mock/requests (-want +got):\n%s", diff)
 	}
-	if len(got) != 1 || got[0].End != EndComplete || got[0].Samples != 12000 {
+	if len(got) != 1 || got[0].End != plan.Complete || got[0].Samples != 12000 {
 		t.Errorf("truth = %+v", got)
 	}
 	if res := talk(t, addr, post("/mock/reset", ``)); res.payload() != `{"reset":true}` || len(s.Requests()) != 0 {

@@ -6,10 +6,9 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/tone"
-
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/plan"
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/script"
+	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/tone"
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/truth"
 )
 
@@ -40,6 +39,9 @@ func (x *exchange) speech() plan.Answer {
 		call.mode = "raw"
 	default:
 		call.mode = "whole"
+	}
+	if v := x.script.Variant; v == "raw" || v == "sse" || v == "whole" {
+		call.mode = v
 	}
 	if call.mode != "whole" && call.format != "pcm" && x.script.Dialect == script.DialectSGLang && x.script.Variant != "g0" {
 		a := x.refusal(http.StatusBadRequest, "")
@@ -75,17 +77,17 @@ func (x *exchange) speechWhole(call *speechCall) plan.Answer {
 	a := plan.Answer{Status: 200, ContentType: audioType(call.format), Whole: true, Late: true, Form: "whole", End: plan.Complete, Pieces: []plan.Piece{p}}
 	if x.script.Dialect == script.DialectSGLang {
 		out := call.gen.Count(plan.Audio)
-		a.Fields = []plan.Field{
-			{"content-disposition", `attachment; filename="speech.` + call.format + `"`},
-			{"x-request-id", x.id},
-			{"x-finish-reason", x.script.FinishReason},
-			{"x-prompt-tokens", fmt.Sprint(call.tokens)},
-			{"x-completion-tokens", fmt.Sprint(out)},
-			{"x-sglang-omni-input-tokens", fmt.Sprint(call.tokens)},
-			{"x-sglang-omni-output-tokens", fmt.Sprint(out)},
-			{"x-sglang-omni-total-tokens", fmt.Sprint(call.tokens + out)},
-			{"x-engine-time", "0.125"},
-		}
+		a.Fields = plan.Fields(
+			"content-disposition", `attachment; filename="speech.`+call.format+`"`,
+			"x-request-id", x.id,
+			"x-finish-reason", x.script.FinishReason,
+			"x-prompt-tokens", fmt.Sprint(call.tokens),
+			"x-completion-tokens", fmt.Sprint(out),
+			"x-sglang-omni-input-tokens", fmt.Sprint(call.tokens),
+			"x-sglang-omni-output-tokens", fmt.Sprint(out),
+			"x-sglang-omni-total-tokens", fmt.Sprint(call.tokens+out),
+			"x-engine-time", "0.125",
+		)
 	}
 	return a
 }
@@ -93,14 +95,14 @@ func (x *exchange) speechWhole(call *speechCall) plan.Answer {
 // rateFields are the fields of SGLang-Omni's speech streams.
 func (x *exchange) rateFields(raw bool) []plan.Field {
 	c := plan.Shape(x.script, x.f, 1)
-	fields := []plan.Field{
-		{"x-request-id", x.id},
-		{"x-sample-rate", fmt.Sprint(c.Rate)},
-		{"x-channels", fmt.Sprint(c.Channels)},
-		{"x-bit-depth", "16"},
-	}
+	fields := plan.Fields(
+		"x-request-id", x.id,
+		"x-sample-rate", fmt.Sprint(c.Rate),
+		"x-channels", fmt.Sprint(c.Channels),
+		"x-bit-depth", "16",
+	)
 	if raw {
-		fields = append(fields, plan.Field{"x-sglang-omni-speech-id", x.id})
+		fields = append(fields, plan.Fields("x-sglang-omni-speech-id", x.id)...)
 	}
 	return fields
 }
@@ -119,8 +121,10 @@ func (x *exchange) speechRaw(call *speechCall) plan.Answer {
 	headed := call.format != "wav" || x.f.HeaderEach
 	for _, it := range call.gen.Items {
 		p := plan.Piece{Kind: it.Kind, Wait: it.Wait, Data: it.Audio.PCM, PCM: it.Audio.PCM}
-		if it.Kind == plan.Body || it.Kind == plan.Comment || it.Kind == plan.Text {
-			a.Pieces = append(a.Pieces, plan.Piece{Wait: it.Wait, Data: []byte(it.Text), Raw: plan.NotRaw})
+		if it.Kind == plan.Body {
+			a.Pieces = append(a.Pieces, x.plain(it))
+		}
+		if it.Kind != plan.Audio && it.Kind != plan.Empty {
 			continue
 		}
 		if !headed {
@@ -152,7 +156,7 @@ func (x *exchange) streamHeader(c plan.Chunk) []plan.Piece {
 // SGLang-Omni's.
 func (x *exchange) speechSSE(call *speechCall) plan.Answer {
 	switch {
-	case x.script.Dialect == script.DialectSGLang && x.script.Variant != "":
+	case x.script.Dialect == script.DialectSGLang && strings.HasPrefix(x.script.Variant, "g"):
 		return x.speechOld(call)
 	case x.script.Dialect == script.DialectSGLang:
 		return x.speechG3(call)
@@ -174,8 +178,10 @@ func (x *exchange) speechSSE(call *speechCall) plan.Answer {
 	}
 	headed := call.format != "wav" || x.f.HeaderEach
 	for _, it := range call.gen.Items {
-		if it.Kind == plan.Comment || it.Kind == plan.Body || it.Kind == plan.Text {
+		if it.Kind == plan.Comment || it.Kind == plan.Body {
 			a.Pieces = append(a.Pieces, x.plain(it))
+		}
+		if it.Kind != plan.Audio && it.Kind != plan.Empty {
 			continue
 		}
 		if !headed && it.Kind == plan.Audio {

@@ -21,9 +21,10 @@ func (x *exchange) speechG3(call *speechCall) plan.Answer {
 	for _, it := range call.gen.Items {
 		if it.Kind == plan.Audio || it.Kind == plan.Empty {
 			a.Pieces = append(a.Pieces, plan.Piece{Kind: it.Kind, Wait: it.Wait, Data: delta(x.payload(it, "pcm")), PCM: it.Audio.PCM, Raw: plan.NotRaw})
-			continue
 		}
-		a.Pieces = append(a.Pieces, x.plain(it))
+		if it.Kind == plan.Comment || it.Kind == plan.Body {
+			a.Pieces = append(a.Pieces, x.plain(it))
+		}
 	}
 	n := call.gen.Count(plan.Audio)
 	done := fmt.Sprintf(`{"type": "speech.audio.done", "usage": {"input_tokens": %d, "output_tokens": %d, "total_tokens": %d}, "finish_reason": %s}`, call.tokens, n, call.tokens+n, x.finish())
@@ -54,9 +55,10 @@ func (x *exchange) speechOld(call *speechCall) plan.Answer {
 	for _, it := range call.gen.Items {
 		if it.Kind == plan.Audio || it.Kind == plan.Empty {
 			a.Pieces = append(a.Pieces, plan.Piece{Kind: it.Kind, Wait: it.Wait, Data: chunk(it), PCM: it.Audio.PCM, Raw: plan.NotRaw})
-			continue
 		}
-		a.Pieces = append(a.Pieces, x.plain(it))
+		if it.Kind == plan.Comment || it.Kind == plan.Body {
+			a.Pieces = append(a.Pieces, x.plain(it))
+		}
 	}
 	n := call.gen.Count(plan.Audio)
 	last := fmt.Sprintf(`{"id": %s, "object": "audio.speech.chunk", "index": %d, "audio": null, "finish_reason": %s, "usage": {"prompt_tokens": %d, "completion_tokens": %d, "total_tokens": %d}}`,

@@ -10,29 +10,35 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/plan"
+	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/script"
 )
 
 func TestSpeechRaw(t *testing.T) {
 	const wavHeader = "RIFF\xff\xff\xff\xffWAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00D\xac\x00\x00\x88X\x01\x00\x02\x00\x10\x00data\xff\xff\xff\xff"
 	tests := []struct {
-		name, script, body, head string
-		sizes                    []int
-		first                    string
+		name, sc, body, head string
+		sizes                []int
+		first                string
 	}{
 		{
 			"vllm wav", `{"rate":44100}`, `{"input":"x","stream_format":"audio"}`,
 			"HTTP/1.1 200 OK\r\ndate: D\r\nserver: uvicorn\r\ncontent-type: audio/wav\r\nvary: Origin\r\ntransfer-encoding: chunked\r\n\r\n",
-			[]int{44, 200, 666, 10}, wavHeader,
+			[]int{44, 200, 666, 10},
+			wavHeader,
 		},
 		{
 			"vllm pcm", `{}`, `{"input":"x","stream_format":"audio","response_format":"pcm"}`,
 			"HTTP/1.1 200 OK\r\ndate: D\r\nserver: uvicorn\r\ncontent-type: audio/pcm\r\nvary: Origin\r\ntransfer-encoding: chunked\r\n\r\n",
-			[]int{200, 666, 10}, "",
+			[]int{200, 666, 10},
+			"",
 		},
 		{
 			"sglang pcm", `{"dialect":"sglang-omni"}`, `{"input":"x","stream":true,"response_format":"pcm"}`,
 			"HTTP/1.1 200 OK\r\ndate: D\r\nserver: uvicorn\r\nx-request-id: ID\r\nx-sample-rate: 24000\r\nx-channels: 1\r\nx-bit-depth: 16\r\nx-sglang-omni-speech-id: ID\r\ncontent-type: audio/pcm\r\nvary: Origin\r\nTransfer-Encoding: chunked\r\n\r\n",
-			[]int{200, 666, 10}, "",
+			[]int{200, 666, 10},
+			"",
 		},
 		{
 			"with a length", `{"framing":"length"}`, `{"input":"x","stream_format":"audio","response_format":"pcm"}`,
@@ -47,10 +53,10 @@ func TestSpeechRaw(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			script := quick()
-			script.Samples = Ints{100, 333, 5}
-			s, addr := start(t, Config{Script: script})
-			res := talk(t, addr, post("/v1/audio/speech", tt.body, "X-Mock-Script: "+tt.script))
+			sc := quick()
+			sc.Samples = script.Ints{100, 333, 5}
+			s, addr := start(t, Config{Script: sc})
+			res := talk(t, addr, post("/v1/audio/speech", tt.body, "X-Mock-Script: "+tt.sc))
 			tr := last(t, s)
 			if diff := cmp.Diff(tt.head, strings.ReplaceAll(normal(res.head), tr.ID, "ID")); diff != "" {
 				t.Errorf("head (-want +got):\n%s", diff)
@@ -65,7 +71,7 @@ func TestSpeechRaw(t *testing.T) {
 			if tt.first != "" && res.chunks[0] != tt.first {
 				t.Errorf("first chunk = %q, want %q", res.chunks[0], tt.first)
 			}
-			if n := len(res.payload()) - len(tt.first); n != 876 || tr.Samples != 438 || tr.End != EndComplete || tr.Stamps.EndMarker == nil {
+			if n := len(res.payload()) - len(tt.first); n != 876 || tr.Samples != 438 || tr.End != plan.Complete || tr.Stamps.EndMarker == nil {
 				t.Errorf("%d bytes on the wire, truth %d samples, end %q, marker %v", n, tr.Samples, tr.End, tr.Stamps.EndMarker)
 			}
 		})
@@ -87,8 +93,8 @@ func TestSpeechEvents(t *testing.T) {
 	}
 	const delta, done, old = "speech.audio.delta", "speech.audio.done", "audio.speech.chunk"
 	tests := []struct {
-		name, script, body string
-		want               []string
+		name, sc, body string
+		want           []string
 	}{
 		{"vllm", `{}`, `"stream":true,"response_format":"pcm"`, []string{delta + " " + delta, delta + " " + delta, done + " " + done}},
 		{"vllm wav", `{}`, `"stream_format":"sse"`, []string{delta + " " + delta, delta + " " + delta, delta + " " + delta, done + " " + done}},
@@ -101,12 +107,12 @@ func TestSpeechEvents(t *testing.T) {
 		{"late", `{"faults":["after-done","double-done"]}`, `"stream":true,"response_format":"pcm"`, []string{delta + " " + delta, delta + " " + delta, done + " " + done, done + " " + done, delta + " " + delta}},
 		{"no end", `{"faults":["no-done"]}`, `"stream":true,"response_format":"pcm"`, []string{delta + " " + delta, delta + " " + delta}},
 	}
-	script := quick()
-	script.Samples = Ints{100, 50}
-	_, addr := start(t, Config{Script: script})
+	sc := quick()
+	sc.Samples = script.Ints{100, 50}
+	_, addr := start(t, Config{Script: sc})
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			res := talk(t, addr, post("/v1/audio/speech", `{"input":"x",`+tt.body+`}`, "X-Mock-Script: "+tt.script))
+			res := talk(t, addr, post("/v1/audio/speech", `{"input":"x",`+tt.body+`}`, "X-Mock-Script: "+tt.sc))
 			if diff := cmp.Diff(tt.want, names(res)); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
@@ -118,9 +124,9 @@ func TestSpeechEvents(t *testing.T) {
 }
 
 func TestSpeechWholeAndOutcome(t *testing.T) {
-	script := quick()
-	script.Dialect = DialectSGLang
-	s, addr := start(t, Config{Script: script})
+	sc := quick()
+	sc.Dialect = DialectSGLang
+	s, addr := start(t, Config{Script: sc})
 	res := talk(t, addr, post("/v1/audio/speech", `{"input":"x"}`))
 	pcm, rate := unwav(t, res.body)
 	if len(pcm) != 24000 || rate != 24000 || !strings.Contains(res.head, "content-disposition: attachment; filename=\"speech.wav\"\r\nx-request-id: speech-") {
@@ -179,9 +185,9 @@ func form(t *testing.T, fields map[string]string) string {
 }
 
 func TestTranscription(t *testing.T) {
-	script := quick()
-	script.Dialect, script.Text = DialectSGLang, []string{"oh", " naïve"}
-	s, addr := start(t, Config{Script: script})
+	sc := quick()
+	sc.Dialect, sc.Text = DialectSGLang, []string{"oh", " naïve"}
+	s, addr := start(t, Config{Script: sc})
 	res := talk(t, addr, form(t, map[string]string{"model": "m", "stream": "true"}))
 	want := []string{
 		"data: {\"type\":\"transcript.text.delta\",\"delta\":\"oh\"}\n\n",
@@ -214,24 +220,24 @@ func TestMedia(t *testing.T) {
 	}
 	type job struct{ ID, Status string }
 	get := func(path string) result { return talk(t, addr, "GET "+path+" HTTP/1.1\r\nHost: m\r\n\r\n") }
-	j := decodeJSON[job](t, ptr(talk(t, addr, post("/v1/videos", `{"prompt":"x"}`, `X-Mock-Script: {"job_ms":3600000}`))).payload())
+	j := decodeJSON[job](t, talk(t, addr, post("/v1/videos", `{"prompt":"x"}`, `X-Mock-Script: {"job_ms":3600000}`)).payload())
 	if j.Status != "queued" || j.ID != last(t, s).ID {
 		t.Errorf("job = %+v", j)
 	}
-	if got := decodeJSON[job](t, ptr(get("/v1/videos/"+j.ID)).payload()); got.Status != "in_progress" {
+	if got := decodeJSON[job](t, get("/v1/videos/"+j.ID).payload()); got.Status != "in_progress" {
 		t.Errorf("poll = %+v", got)
 	}
 	if res := get("/v1/videos/" + j.ID + "/content"); !strings.HasPrefix(res.head, "HTTP/1.1 404") {
 		t.Errorf("content of a running job: %q", res.head)
 	}
-	j = decodeJSON[job](t, ptr(talk(t, addr, post("/v1/videos", `{}`))).payload())
-	if got := decodeJSON[job](t, ptr(get("/v1/videos/"+j.ID)).payload()); got.Status != "completed" {
+	j = decodeJSON[job](t, talk(t, addr, post("/v1/videos", `{}`)).payload())
+	if got := decodeJSON[job](t, get("/v1/videos/"+j.ID).payload()); got.Status != "completed" {
 		t.Errorf("poll = %+v", got)
 	}
 	if res := get("/v1/videos/" + j.ID + "/content"); !strings.Contains(string(res.body), "ftypisom") {
 		t.Errorf("content: %q", res.head)
 	}
-	j = decodeJSON[job](t, ptr(talk(t, addr, post("/v1/videos", `{"mock":{"faults":["error"]}}`))).payload())
+	j = decodeJSON[job](t, talk(t, addr, post("/v1/videos", `{"mock":{"faults":["error"]}}`)).payload())
 	if res := get("/v1/videos/" + j.ID); !strings.HasPrefix(res.head, "HTTP/1.1 500") {
 		t.Errorf("poll of a failed job: %q", res.head)
 	}
@@ -239,8 +245,6 @@ func TestMedia(t *testing.T) {
 		t.Errorf("sync: %q", res.head)
 	}
 }
-
-func ptr[T any](v T) *T { return &v }
 
 // The standard client must be content with what is not broken on purpose.
 func TestStandardClient(t *testing.T) {
@@ -267,5 +271,40 @@ func TestStandardClient(t *testing.T) {
 			t.Error(err)
 		}
 		_ = resp.Body.Close()
+	}
+}
+
+func TestForcedForms(t *testing.T) {
+	tests := []struct{ variant, body, kind string }{
+		{"raw", `{"input":"x","stream":true,"response_format":"pcm"}`, "audio/pcm"}, // vLLM-Omni before 0.24
+		{"sse", `{"input":"x","response_format":"pcm"}`, "text/event-stream"},
+		{"whole", `{"input":"x","stream_format":"sse","response_format":"pcm"}`, "audio/pcm"},
+	}
+	_, addr := start(t, Config{Script: quick()})
+	for _, tt := range tests {
+		res := talk(t, addr, post("/v1/audio/speech", tt.body, `X-Mock-Script: {"variant":"`+tt.variant+`"}`))
+		if !strings.Contains(res.head, "content-type: "+tt.kind) || strings.Contains(res.head, "content-length") != (tt.variant == "whole") || !res.whole {
+			t.Errorf("%s: head %q", tt.variant, res.head)
+		}
+	}
+}
+
+// Field case C16: the header, then one byte, then the rest.
+func TestVerbatimSteps(t *testing.T) {
+	_, addr := start(t, Config{Script: quick()})
+	res := talk(t, addr, post("/v1/audio/speech", `{"input":"x","stream_format":"audio","mock":{"steps":[{"empty":"header"},{"wait_ms":1,"base64":"AQ=="},{"base64":"AAIA"}]}}`))
+	if len(res.chunks) != 3 || len(res.chunks[0]) != 44 || res.chunks[1] != "\x01" || res.chunks[2] != "\x00\x02\x00" {
+		t.Errorf("chunks %q", res.chunks)
+	}
+}
+
+// A head that waits for the first output must not wait for a stall behind it.
+func TestStallBehindALateHead(t *testing.T) {
+	sc := quick("stall=head+for:1ms")
+	sc.Dialect = DialectSGLang
+	_, addr := start(t, Config{Script: sc})
+	res := talk(t, addr, post("/v1/audio/speech", `{"input":"x","stream":true,"response_format":"pcm"}`))
+	if !res.whole || len(res.payload()) != 24000 {
+		t.Errorf("%d bytes, head %q", len(res.payload()), res.head)
 	}
 }

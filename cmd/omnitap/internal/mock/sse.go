@@ -3,9 +3,8 @@ package mock
 import (
 	"strings"
 
-	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/tone"
-
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/plan"
+	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/tone"
 )
 
 const sseType = "text/event-stream; charset=utf-8"
@@ -69,7 +68,7 @@ func (x *exchange) comment(text string) []byte {
 
 // ending wraps the end marker of a stream: missing, doubled, not the last.
 func (x *exchange) ending(marker []byte, more func() plan.Piece) []plan.Piece {
-	end := plan.Piece{Kind: plan.End, data: marker, Raw: plan.NotRaw}
+	end := plan.Piece{Kind: plan.End, Data: marker, Raw: plan.NotRaw}
 	var out []plan.Piece
 	if !x.f.NoDone {
 		out = append(out, end)
@@ -126,10 +125,26 @@ func (x *exchange) payload(it plan.Item, format string) string {
 		b = x.file(c)
 	}
 	text := encode(b)
-	if c.N == x.f.BadBase64 && len(text) > 8 {
-		text = text[:len(text)/2] + "*" + text[len(text)/2+1:]
+	if c.N == x.f.BadBase64 {
+		text = x.damage(text)
 	}
 	return `"` + text + `"`
+}
+
+// damage spoils base64 as the fault says.
+func (x *exchange) damage(text string) string {
+	half := len(text) / 2
+	switch {
+	case x.f.Base64Form == "urlsafe":
+		return strings.NewReplacer("+", "-", "/", "_").Replace(text)
+	case x.f.Base64Form == "unpadded":
+		return strings.TrimRight(text, "=")
+	case x.f.Base64Form == "newline":
+		return text[:half] + `\n` + text[half:]
+	case half > 0:
+		return text[:half] + "*" + text[half+1:]
+	}
+	return text
 }
 
 // finish is the finish_reason as a JSON value.

@@ -33,7 +33,7 @@ func (x *exchange) transcription() plan.Answer {
 	}
 	a := plan.Answer{
 		Status: 200, ContentType: sseType, SSE: true, Form: "sse", End: plan.Complete, Late: true,
-		Fields: []plan.Field{{"cache-control", "no-cache"}, {"x-request-id", x.id}},
+		Fields: plan.Fields("cache-control", "no-cache", "x-request-id", x.id),
 	}
 	delta := func(it plan.Item) plan.Piece {
 		return plan.Piece{Kind: plan.Text, Wait: it.Wait, Texts: []string{it.Text}, Raw: plan.NotRaw, Data: x.event("", `{"type":"transcript.text.delta","delta":`+quote(it.Text)+`}`)}
@@ -43,7 +43,9 @@ func (x *exchange) transcription() plan.Answer {
 			a.Pieces = append(a.Pieces, delta(it))
 			continue
 		}
-		a.Pieces = append(a.Pieces, x.plain(it))
+		if it.Kind == plan.Comment || it.Kind == plan.Body {
+			a.Pieces = append(a.Pieces, x.plain(it))
+		}
 	}
 	a.Pieces = append(a.Pieces, plan.Piece{Data: x.event("", `{"type":"transcript.text.done","text":`+text+`,`+usage+`}`), Raw: plan.NotRaw})
 	a.Pieces = append(a.Pieces, x.ending(x.done(), func() plan.Piece { return delta(plan.Item{Text: " late"}) })...)

@@ -11,6 +11,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/plan"
+	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/script"
+	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/truth"
 )
 
 // pipeListener hands out one end of net.Pipe: there a read with room gives
@@ -32,9 +36,9 @@ func (l *pipeListener) Close() error   { close(l.closed); return nil }
 func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 // writes returns the single writes of one answer.
-func writes(t *testing.T, script Script, out string) []string {
+func writes(t *testing.T, sc Script, out string) []string {
 	t.Helper()
-	s, err := New(Config{Script: script})
+	s, err := New(Config{Script: sc})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,18 +96,18 @@ func TestWriteBorders(t *testing.T) {
 		}()},
 		{[]string{"segments=10/1000", "merge=0"}, []int{10, head - 10, 378, 5}},
 		{[]string{"chunk-events=2"}, []int{head, 5 + 300 + 2, 66, 5}},
-		{[]string{"chunk-bytes=64"}, []int{head, 3*68 + 3*0 + 5 + 8 + 0 + 0 + 0 + 0 - 0 + 3*0 + 0, 0, 0, 5}},
+		// 200 = 3·64+8, 100 = 64+36, 60; the framing of a chunk has 6 bytes, of
+		// the one of 8 bytes 5.
+		{[]string{"chunk-bytes=64"}, []int{head, 3*(64+6) + 8 + 5, 64 + 6 + 36 + 6, 60 + 6, 5}},
 	}
+	tests = append(tests, tests[len(tests)-1]) // a list of sizes goes on with its last
+	tests[len(tests)-1].faults = []string{"chunk-bytes=150/49/1000"}
+	tests[len(tests)-1].want = []int{head, 150 + 6 + 49 + 6 + 1 + 5, 106, 66, 5}
 	for _, tt := range tests {
 		t.Run(strings.Join(tt.faults, ","), func(t *testing.T) {
 			s := quick(tt.faults...)
-			s.Samples = Ints{100, 50, 30}
+			s.Samples = script.Ints{100, 50, 30}
 			got := sizes(writes(t, s, post("/v1/audio/speech", `{"input":"x","stream_format":"audio","response_format":"pcm"}`)))
-			if strings.HasPrefix(strings.Join(tt.faults, ","), "chunk-bytes") {
-				// 200 = 3·64+8, 100 = 64+36, 60; each chunk has 2+2+2 bytes of
-				// framing, or 1+2+2.
-				tt.want = []int{head, 3*(64+6) + 8 + 5, 64 + 6 + 36 + 6, 60 + 6, 5}
-			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("write sizes (-want +got):\n%s", diff)
 			}
@@ -112,9 +116,9 @@ func TestWriteBorders(t *testing.T) {
 }
 
 func TestSegmentsKeepTheBytes(t *testing.T) {
-	script := quick("segments=1-9", "chunk-bytes=33", "merge=3")
-	script.Text = []string{"naïve 日本"}
-	_, addr := start(t, Config{Script: script})
+	sc := quick("segments=1-9", "chunk-bytes=33", "merge=3")
+	sc.Text = []string{"naïve 日本"}
+	_, addr := start(t, Config{Script: sc})
 	res := talk(t, addr, post("/v1/chat/completions", chatBody))
 	pcm, text := audioOf(t, res.payload())
 	if len(pcm) != 24000 || text != "naïve 日本" || !res.whole {
@@ -200,7 +204,7 @@ func TestPipelinedAndKeptAlive(t *testing.T) {
 	if res := readAnswer(t, r); normal(res.head) != want {
 		t.Errorf("health = %q", res.head)
 	}
-	if _, err := r.ReadByte(); err != io.EOF {
+	if _, err := r.ReadByte(); !errors.Is(err, io.EOF) {
 		t.Errorf("after Connection: close: %v, want EOF", err)
 	}
 }
@@ -234,7 +238,7 @@ func TestRejectUpload(t *testing.T) {
 	if _, err := r.ReadByte(); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("after 413: %v, want a reset", err)
 	}
-	await(t, s, EndRejected)
+	await(t, s, truth.Rejected)
 }
 
 func TestClientLeaves(t *testing.T) {
@@ -247,20 +251,20 @@ func TestClientLeaves(t *testing.T) {
 		for len(s.Requests()) == 0 { // the request is under way
 		}
 		_ = c.(*net.TCPConn).CloseWrite()
-		if _, err := c.Read(make([]byte, 1)); err != io.EOF {
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 			t.Errorf("after a half-close: %v, want EOF", err)
 		}
-		if tr := await(t, s, EndClientGone); tr.Stamps.ClientClosedNS < tr.Stamps.RequestNS {
+		if tr := await(t, s, truth.ClientGone); tr.Stamps.ClientClosedNS < tr.Stamps.RequestNS {
 			t.Errorf("close noticed at %d, request at %d", tr.Stamps.ClientClosedNS, tr.Stamps.RequestNS)
 		}
 	}
 }
 
 func TestHalfCloseAllowed(t *testing.T) {
-	script := quick("half-close")
+	sc := quick("half-close")
 	five := 5.0
-	script.FirstDelayMS = &five
-	_, addr := start(t, Config{Script: script})
+	sc.FirstDelayMS = &five
+	_, addr := start(t, Config{Script: sc})
 	c := dial(t, addr)
 	if _, err := io.WriteString(c, post("/v1/chat/completions", chatBody)); err != nil {
 		t.Fatal(err)
@@ -272,9 +276,9 @@ func TestHalfCloseAllowed(t *testing.T) {
 }
 
 func TestGate(t *testing.T) {
-	script := quick("gate")
-	script.Chunks = 3
-	_, addr := start(t, Config{Script: script})
+	sc := quick("gate")
+	sc.Chunks = 3
+	_, addr := start(t, Config{Script: sc})
 	c := dial(t, addr)
 	if _, err := io.WriteString(c, post("/v1/audio/speech", `{"input":"x","stream_format":"audio","response_format":"pcm"}`)); err != nil {
 		t.Fatal(err)
@@ -308,7 +312,7 @@ func TestIdleConnectionIsClosed(t *testing.T) {
 	if res := readAnswer(t, r); !res.whole {
 		t.Error("no answer")
 	}
-	if _, err := r.ReadByte(); err != io.EOF {
+	if _, err := r.ReadByte(); !errors.Is(err, io.EOF) {
 		t.Errorf("idle: %v, want EOF", err)
 	}
 }
@@ -336,7 +340,61 @@ func TestShutdownEndsStreams(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("Serve() = %v", err)
 	}
-	if got := last(t, s).End; got != EndShutdown {
-		t.Errorf("end = %q, want %q", got, EndShutdown)
+	if got := last(t, s).End; got != truth.Shutdown {
+		t.Errorf("end = %q, want %q", got, truth.Shutdown)
+	}
+}
+
+// A client that neither reads nor stays must not hold the generation.
+func TestLeavingWhileTheWriteIsBlocked(t *testing.T) {
+	s, addr := start(t, Config{Script: quick("send-buffer=4096")})
+	c := dial(t, addr)
+	if _, err := io.WriteString(c, post("/v1/audio/speech", `{"input":"x","stream_format":"audio","mock":{"tone":"silence","chunks":4,"samples":4000000}}`)); err != nil {
+		t.Fatal(err)
+	}
+	for len(s.Requests()) == 0 || last(t, s).Stamps.Head == nil { // it is writing
+	}
+	_ = c.(*net.TCPConn).CloseWrite()
+	if tr := await(t, s, truth.ClientGone); tr.Samples > 12000000 {
+		t.Errorf("%d samples went out", tr.Samples)
+	}
+}
+
+// A reset must not take back what was written before it.
+func TestResetComesBehindTheData(t *testing.T) {
+	const n = 4 * 1000000 // bytes, more than the socket buffers of a slow reader
+	s, addr := start(t, Config{Script: quick("reset=after:2")})
+	c := dial(t, addr)
+	if _, err := io.WriteString(c, post("/v1/audio/speech", `{"input":"x","stream_format":"audio","response_format":"pcm","mock":{"tone":"silence","samples":1000000}}`)); err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(c)
+	if !errors.Is(err, syscall.ECONNRESET) || len(got) < n {
+		t.Errorf("%d bytes, then %v, want %d and a reset", len(got), err, n)
+	}
+	await(t, s, truth.Reset)
+}
+
+func TestManyClients(t *testing.T) {
+	s, addr := start(t, Config{Script: quick("segments=1-5000")})
+	const n = 40
+	done := make(chan result, n)
+	for range n {
+		go func() { done <- talk(t, addr, post("/v1/chat/completions", chatBody)) }()
+	}
+	for range n {
+		if res := <-done; !res.whole {
+			t.Errorf("answer ends %q", res.payload()[max(0, len(res.payload())-40):])
+		}
+	}
+	ids := map[string]bool{}
+	for _, tr := range s.Requests() {
+		ids[tr.ID] = true
+		if tr.End != plan.Complete || tr.Samples != 12000 {
+			t.Errorf("truth %d: %s, %d samples", tr.Seq, tr.End, tr.Samples)
+		}
+	}
+	if len(ids) != n {
+		t.Errorf("%d ids, want %d", len(ids), n)
 	}
 }

@@ -173,7 +173,7 @@ func fromSteps(s script.Script, f script.Set, seed uint64) Generation {
 		case st.Comment != "":
 			it.Kind, it.Text = Comment, st.Comment
 		default:
-			it.Kind, it.Text = Body, st.Body
+			it.Kind, it.Text = Body, st.Body+string(st.Base64)
 		}
 		g.Items = append(g.Items, it)
 	}

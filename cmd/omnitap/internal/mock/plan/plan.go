@@ -38,8 +38,19 @@ type Piece struct {
 	Stop Stop
 }
 
+func (p *Piece) isOutput() bool { return p.Kind == Text || p.Kind == Audio || p.Kind == Empty }
+
 // Field is one field of an answer's head.
 type Field struct{ Name, Value string }
+
+// Fields makes fields of names and values in turn.
+func Fields(pairs ...string) []Field {
+	out := make([]Field, 0, len(pairs)/2)
+	for pair := range slices.Chunk(pairs, 2) {
+		out = append(out, Field{Name: pair[0], Value: pair[1]})
+	}
+	return out
+}
 
 // Ending is how an answer that went out whole is booked.
 type Ending string
@@ -155,6 +166,12 @@ func (a *Answer) locate(at script.Point) int {
 	switch at.Unit {
 	case script.AtStart, script.AtHead:
 		return 0
+	case script.AtOutput:
+		i := len(a.Pieces)
+		for i > 0 && !a.Pieces[i-1].isOutput() {
+			i--
+		}
+		return i
 	case script.AtEnd:
 		return len(a.Pieces)
 	case script.AfterByte:

@@ -19,6 +19,17 @@ type Fault struct {
 	set func(*Set, string) error
 }
 
+// Usage is how the fault is written: name, name=arg or name[=arg].
+func (f *Fault) Usage() string {
+	if arg, optional := strings.CutPrefix(f.Arg, "["); optional {
+		return f.Name + "[=" + arg
+	}
+	if f.Arg != "" {
+		return f.Name + "=" + f.Arg
+	}
+	return f.Name
+}
+
 // Faults returns all faults in the order of the manual.
 func Faults() []Fault {
 	out := make([]Fault, 0, 64)
@@ -48,7 +59,7 @@ type Set struct {
 	Huge, BadBase64, BadJSON                    int
 	ErrorAt                                     Point
 	ErrorForm                                   string
-	ContentType                                 string
+	ContentType, Base64Form                     string
 
 	// audio
 	Lost, LostTail, Repeat                        int
@@ -64,8 +75,9 @@ type Set struct {
 	Segments                                    []int
 	SegmentRange                                [2]int
 	SegmentPause, InterimGap, Idle              time.Duration
-	Merge, ChunkBytes, ChunkEvents              int
+	Merge, ChunkEvents                          int
 	Interim                                     []int
+	ChunkBytes                                  []int
 }
 
 // Compile parses a list of faults.

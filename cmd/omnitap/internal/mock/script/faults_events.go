@@ -27,11 +27,26 @@ func eventFaults() []Fault {
 		flag("bom", "sse", "the stream starts with a byte order mark", func(f *Set) *bool { return &f.BOM }),
 		flag("multi-line", "sse", "the JSON of an event is spread over up to three data lines", func(f *Set) *bool { return &f.MultiLine }),
 		count("huge", "BYTES", "sse", "the first event is padded to a line of at least BYTES", -1, func(f *Set) *int { return &f.Huge }),
-		count("bad-base64", "[N]", "sse", "the payload of audio chunk N (from 1) holds a character outside the alphabet", 1, func(f *Set) *int { return &f.BadBase64 }),
+		{Name: "bad-base64", Arg: "[N][+form:star|urlsafe|unpadded|newline]", Where: "sse", Doc: "the payload of audio chunk N (from 1, default 1) holds a * (default), is in the URL alphabet, lacks its padding, or holds an escaped line feed", set: setBase64},
 		count("bad-json", "[N]", "sse", "event N (from 1) is cut in the middle of its JSON", 1, func(f *Set) *int { return &f.BadJSON }),
 		{Name: "error", Arg: "[POINT][+form:native|event|string|json]", Where: "all", Doc: "an error inside a 200: native ends as the dialect fails (event, or cut body of raw audio), event names it in an event: line, string has the error as a string, json is a JSON body with status 200", set: setError},
 		{Name: "content-type", Arg: "TYPE", Where: "all", Doc: "the answer's Content-Type", set: setContentType},
 	}
+}
+
+func setBase64(f *Set, v string) error {
+	a, err := parseArgs(v, "", "form")
+	if err != nil {
+		return err
+	}
+	if f.BadBase64, err = parseCount(cmp.Or(a[""], "1")); err != nil {
+		return err
+	}
+	forms := []string{"star", "urlsafe", "unpadded", "newline"}
+	if f.Base64Form = cmp.Or(a["form"], forms[0]); !slices.Contains(forms, f.Base64Form) {
+		return fmt.Errorf("form %q, want one of %s", f.Base64Form, strings.Join(forms, ", "))
+	}
+	return nil
 }
 
 func setRole(f *Set, v string) error {

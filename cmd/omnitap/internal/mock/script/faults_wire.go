@@ -23,7 +23,7 @@ func wireFaults() []Fault {
 		flag("burst", "all", "no waits: the head and everything in one write", func(f *Set) *bool { return &f.Burst }),
 		{Name: "segments", Arg: "N[/N…]|MIN-MAX[+pause:DURATION]", Where: "all", Doc: "the byte stream is cut into writes of these sizes (the last size goes on) or of seeded random ones, whatever the HTTP chunks are", set: setSegments},
 		{Name: "merge", Arg: "N", Where: "all", Doc: "N HTTP chunks are held back and go out in one write; 0 means all", set: setMerge},
-		count("chunk-bytes", "N", "all", "events are spread over HTTP chunks of N bytes", -1, func(f *Set) *int { return &f.ChunkBytes }),
+		{Name: "chunk-bytes", Arg: "N[/N…]", Where: "all", Doc: "events are spread over HTTP chunks of these sizes (the last size goes on)", set: setChunkBytes},
 		count("chunk-events", "N", "all", "N events are joined in one HTTP chunk", -1, func(f *Set) *int { return &f.ChunkEvents }),
 		{Name: "interim", Arg: "CODE[/CODE…][+gap:DURATION]", Where: "all", Doc: "1xx answers (102, 103) before the real one, DURATION apart; a 103 brings Connection, X-Nom and Link fields", set: setInterim},
 		flag("gzip", "all", "Content-Encoding gzip with a sync flush an event, asked for or not", func(f *Set) *bool { return &f.Gzip }),
@@ -75,15 +75,14 @@ func setSegments(f *Set, v string) error {
 		f.SegmentRange = [2]int{low, high}
 		return nil
 	}
-	if f.Segments, err = parseCounts(a[""]); err != nil {
-		return err
-	}
-	for _, n := range f.Segments {
-		if n < 1 {
-			return fmt.Errorf("size %d", n)
-		}
-	}
-	return nil
+	f.Segments, err = parseSizes(a[""])
+	return err
+}
+
+func setChunkBytes(f *Set, v string) error {
+	var err error
+	f.ChunkBytes, err = parseSizes(v)
+	return err
 }
 
 // MergeAll is the value of Merge that holds everything back.

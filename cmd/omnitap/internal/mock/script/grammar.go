@@ -19,6 +19,7 @@ const (
 	AfterAudio             // behind n audio chunks
 	AfterEvent             // behind n body units of any kind
 	AfterByte              // behind n body bytes
+	AtOutput               // behind the last text or audio, before what ends the stream
 	AtEnd                  // behind all body bytes, before the zero chunk
 )
 
@@ -31,7 +32,7 @@ type Point struct {
 // IsSet reports whether there is a point.
 func (p Point) IsSet() bool { return p.Unit != None }
 
-var pointWords = map[string]Unit{"start": AtStart, "head": AtHead, "end": AtEnd}
+var pointWords = map[string]Unit{"start": AtStart, "head": AtHead, "output": AtOutput, "end": AtEnd}
 
 var pointUnits = map[string]Unit{"after": AfterAudio, "event": AfterEvent, "byte": AfterByte}
 
@@ -62,7 +63,7 @@ func parseArgs(value string, allowed ...string) (args, error) {
 	return a, nil
 }
 
-// parsePoint reads "start", "head", "end", "after:3", "event:3" or "byte:3",
+// parsePoint reads "start", "head", "output", "end", "after:3", "event:3" or "byte:3",
 // and further keys that the fault allows. An empty value is fallback.
 func parsePoint(value string, fallback Point, extra ...string) (Point, args, error) {
 	a, err := parseArgs(value, append([]string{"", "after", "event", "byte"}, extra...)...)
@@ -114,6 +115,20 @@ func (a args) duration(key string, fallback time.Duration) (time.Duration, error
 		return 0, fmt.Errorf("%q is not a duration", v)
 	}
 	return d, nil
+}
+
+// parseSizes reads "3/10/7", all positive.
+func parseSizes(v string) ([]int, error) {
+	sizes, err := parseCounts(v)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range sizes {
+		if n < 1 {
+			return nil, fmt.Errorf("size %d", n)
+		}
+	}
+	return sizes, nil
 }
 
 // parseCounts reads "3/10/7".

@@ -29,9 +29,10 @@ const (
 type Script struct {
 	// Dialect is vllm-omni, sglang-omni or openai. Default: the server's.
 	Dialect string `json:"dialect,omitempty"`
-	// Variant picks an older or newer wire form: for sglang-omni speech over
-	// SSE g0 (a WAV per event) or g1 (bare PCM), for vllm-omni 0.30 (one choice
-	// in a whole chat answer, audio_metadata). Default: as vLLM-Omni 0.26 and
+	// Variant picks another wire form: for sglang-omni speech over SSE g0 (a
+	// WAV per event) or g1 (bare PCM), for vllm-omni 0.30 (one choice in a whole
+	// chat answer, audio_metadata), for speech of any dialect raw, sse or whole,
+	// whatever the request asks for. Default: as vLLM-Omni 0.26 and
 	// SGLang-Omni 0.1.9.
 	Variant string `json:"variant,omitempty"`
 	// Models are the names that exist; others get the dialect's 404. Default:
@@ -115,7 +116,7 @@ type Script struct {
 }
 
 // Step is one event of a scripted stream. One of Text, Samples, Empty, Role,
-// Comment and Body is set.
+// Comment, Body and Base64 is set.
 type Step struct {
 	// WaitMS is the time after the step before, in ms.
 	WaitMS float64 `json:"wait_ms,omitempty"`
@@ -129,8 +130,9 @@ type Step struct {
 	Role bool `json:"role,omitempty"`
 	// Comment is an SSE comment.
 	Comment string `json:"comment,omitempty"`
-	// Body is verbatim body bytes, as one HTTP chunk.
-	Body string `json:"body,omitempty"`
+	// Body or Base64 are verbatim body bytes, as one HTTP chunk.
+	Body   string `json:"body,omitempty"`
+	Base64 []byte `json:"base64,omitempty"`
 }
 
 // RawWrite is one write of a raw answer.
@@ -300,7 +302,7 @@ func (s Script) Validate() error {
 	}
 	return errors.Join(
 		oneOf("dialect", s.Dialect, DialectVLLM, DialectSGLang, DialectOpenAI),
-		oneOf("variant", s.Variant, "", "g0", "g1", "0.30"),
+		oneOf("variant", s.Variant, "", "g0", "g1", "0.30", "raw", "sse", "whole"),
 		oneOf("order", s.Order, "interleaved", "text-first", "audio-first"),
 		oneOf("line_end", s.LineEnd, "lf", "crlf", "cr"),
 		oneOf("framing", s.Framing, "chunked", "length", "close"),

@@ -14,25 +14,16 @@ import (
 // HeaderSize is the length in bytes of every header made here.
 const HeaderSize = 44
 
-// Sizes that streaming servers write when they do not know the length.
-const (
-	SizeUnknown  = 0xFFFFFFFF
-	riffOverhead = 36 // bytes of the header that the RIFF size counts
-)
+// SizeUnknown is what streaming servers write when they do not know the
+// length.
+const SizeUnknown = 0xFFFFFFFF
+
+const riffOverhead = 36 // bytes of the header that the RIFF size counts
 
 // headers caches the header of an empty file a rate and channel count.
 var headers sync.Map
 
 type shape struct{ rate, channels int }
-
-// File returns a well-formed WAV file of s16le bytes.
-func File(pcm []byte, rate, channels int) ([]byte, error) {
-	h, err := Header(rate, channels, uint32(len(pcm)))
-	if err != nil {
-		return nil, err
-	}
-	return append(h, pcm...), nil
-}
 
 // Header returns a header whose data size is size. The RIFF size is the one
 // that goes with it, except for SizeUnknown and other sizes that no file can

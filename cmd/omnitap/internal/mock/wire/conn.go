@@ -93,20 +93,47 @@ func (c *Conn) Finish() {
 	_ = c.nc.Close()
 }
 
-// Reset ends the connection with a RST.
+// Reset ends the connection with a RST, once what was written before is out:
+// a RST drops what still waits in the send buffer.
 func (c *Conn) Reset() {
 	c.closed = true
 	if t, ok := c.nc.(*net.TCPConn); ok {
+		c.drain(t)
 		_ = t.SetLinger(0)
 	}
 	_ = c.nc.Close()
+}
+
+const drainTime = 2 * time.Second
+
+// drain waits until the peer has acknowledged everything, or for drainTime.
+func (c *Conn) drain(t *net.TCPConn) {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(drainTime); unsent(t) > 0 && time.Now().Before(end); {
+		select {
+		case <-tick.C:
+		case <-c.in.gone:
+			return
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// abandonWrites makes writes fail as soon as the client is gone, also one that
+// is blocked, until the returned function is called.
+func (c *Conn) abandonWrites() (stop func() bool) {
+	return context.AfterFunc(c.in.left, func() { _ = c.nc.SetWriteDeadline(time.Unix(1, 0)) })
 }
 
 const inboxLimit = 1 << 20 // bytes a client may send ahead
 
 // inbox is the buffer between the reading goroutine and the parser.
 type inbox struct {
-	gone chan struct{} // closed when the client has sent FIN or RST
+	left  context.Context // ends when the client has sent FIN or RST
+	leave context.CancelFunc
+	gone  <-chan struct{} // left.Done()
 
 	mu      sync.Mutex // protects all below
 	changed *sync.Cond
@@ -117,7 +144,9 @@ type inbox struct {
 }
 
 func newInbox() *inbox {
-	in := &inbox{gone: make(chan struct{})}
+	in := &inbox{}
+	in.left, in.leave = context.WithCancel(context.Background())
+	in.gone = in.left.Done()
 	in.changed = sync.NewCond(&in.mu)
 	return in
 }
@@ -145,7 +174,7 @@ func (in *inbox) fail(err error) {
 	}
 	if !errors.Is(err, ErrIdle) && in.endedNS == 0 {
 		in.endedNS = truth.Mono()
-		close(in.gone)
+		in.leave()
 	}
 	in.changed.Broadcast()
 }

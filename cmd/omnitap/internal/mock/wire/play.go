@@ -65,13 +65,22 @@ func newPlayer(c Call, a *plan.Answer) *player {
 // connection can take another request.
 func Play(c Call, a plan.Answer) bool {
 	p := newPlayer(c, &a)
-	return p.conclude(p.run())
+	return p.guarded(p.run)
 }
 
 // Raw writes the bytes of a script and nothing else.
 func Raw(c Call, writes []script.RawWrite) bool {
 	p := newPlayer(c, &plan.Answer{Form: "script", End: plan.Complete})
-	return p.conclude(p.raw(writes))
+	return p.guarded(func() error { return p.raw(writes) })
+}
+
+// guarded runs a player whose writes end when the client leaves.
+func (p *player) guarded(run func() error) bool {
+	if !p.Faults.HalfClose {
+		stop := p.Conn.abandonWrites()
+		defer stop()
+	}
+	return p.conclude(run())
 }
 
 // conclude books the end of the answer, then ends the connection where that
@@ -121,9 +130,8 @@ func (p *player) run() error {
 		return err
 	}
 	p.due = p.due.Add(script.Millis(p.Script.HeaderDelayMS))
-	if p.a.Late && len(p.a.Pieces) > 0 {
-		p.advance(p.a.Pieces[0].Wait)
-		p.a.Pieces[0].Wait = 0
+	if p.a.Late {
+		p.hastenFirst()
 	}
 	if err := p.sleep(p.due); err != nil {
 		return err
@@ -158,6 +166,18 @@ func (p *player) run() error {
 	}
 	p.fin = p.framing == "close"
 	return nil
+}
+
+// hastenFirst moves the wait of the first piece before the head. A stall that
+// stands before it stays behind the head.
+func (p *player) hastenFirst() {
+	for i := range p.a.Pieces {
+		if pc := &p.a.Pieces[i]; pc.Kind != plan.Halt {
+			p.advance(pc.Wait)
+			pc.Wait = 0
+			return
+		}
+	}
 }
 
 // closing tells readers of the truth that the record is about to be settled.
@@ -327,7 +347,7 @@ func (p *player) sleep(until time.Time) error {
 }
 
 // left reports a client that left while the timer was due too.
-func (p *player) left(gone chan struct{}) error {
+func (p *player) left(gone <-chan struct{}) error {
 	select {
 	case <-gone:
 		if _, err := p.Conn.in.end(); !errors.Is(err, io.EOF) || !p.Faults.HalfClose {

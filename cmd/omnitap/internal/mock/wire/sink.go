@@ -29,14 +29,15 @@ type sink struct {
 	pause   func(time.Duration) error
 	chunked bool
 
-	buf    []byte // bytes not yet written
-	off    int64  // of buf[0] in the stream
-	marks  []mark
-	held   []*plan.Piece // events that wait to be joined in one HTTP chunk
-	done   []func(truth.Stamp)
-	chunks int // HTTP chunks in buf
-	segAt  int // entry of the segment list
-	left   int // bytes left of the current segment
+	buf     []byte // bytes not yet written
+	off     int64  // of buf[0] in the stream
+	marks   []mark
+	held    []*plan.Piece // events that wait to be joined in one HTTP chunk
+	done    []func(truth.Stamp)
+	chunks  int // HTTP chunks in buf
+	segAt   int // entry of the segment list
+	chunkAt int // entry of the list of chunk sizes
+	left    int // bytes left of the current segment
 }
 
 // raw adds bytes that are not body: heads and ends.
@@ -88,8 +89,9 @@ func (s *sink) frame() {
 	}
 	for len(body) > 0 {
 		n := len(body)
-		if s.f.ChunkBytes > 0 {
-			n = min(n, s.f.ChunkBytes)
+		if sizes := s.f.ChunkBytes; len(sizes) > 0 {
+			n = min(n, sizes[min(s.chunkAt, len(sizes)-1)])
+			s.chunkAt++
 		}
 		if s.chunked {
 			size := strconv.FormatInt(int64(n), 16) + "\r\n"

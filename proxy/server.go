@@ -1,0 +1,204 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/omnitap/omnitap/proxy/timeline"
+)
+
+// Server relays connections. Make it with New.
+type Server struct {
+	cfg    Config
+	target target
+	log    *slog.Logger
+	clock  *clock
+	ids    *idSource
+	dialer net.Dialer
+	probes atomic.Bool
+	count  atomic.Uint64
+
+	mu   sync.Mutex // protects what follows
+	open map[*session]struct{}
+	wg   sync.WaitGroup
+}
+
+// DefaultDrain is how long open exchanges may take to end at shutdown.
+const DefaultDrain = 30 * time.Second
+
+// New checks the configuration.
+func New(cfg Config) (*Server, error) {
+	t, err := parseUpstream(cfg.Upstream)
+	if err != nil {
+		return nil, err
+	}
+	switch cfg.Correlation {
+	case "":
+		cfg.Correlation = Auto
+	case Auto, Inject, Passive:
+	default:
+		return nil, fmt.Errorf("correlation must be auto, inject or passive, not %q", cfg.Correlation)
+	}
+	if cfg.Drain == 0 {
+		cfg.Drain = DefaultDrain
+	}
+	s := &Server{cfg: cfg, target: t, log: cfg.Log, clock: newClock(), ids: newIDSource(), open: map[*session]struct{}{}}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.dialer.Control = control
+	return s, nil
+}
+
+// WallOffset returns what to add to CLOCK_MONOTONIC nanoseconds for the wall clock.
+func (s *Server) WallOffset() int64 { return s.clock.wallOffset() }
+
+// ClockSteps returns how often the wall clock was seen to be set.
+func (s *Server) ClockSteps() int64 { return s.clock.steps.Load() }
+
+// Open returns the number of open connections.
+func (s *Server) Open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.open)
+}
+
+// ProbesAttached says whether stage probes want ids on the wire (Auto).
+func (s *Server) ProbesAttached(on bool) { s.probes.Store(on) }
+
+func (s *Server) injecting() bool {
+	return s.cfg.Correlation == Inject || s.cfg.Correlation == Auto && s.probes.Load()
+}
+
+// Listen opens a listener whose connections carry receive stamps from their
+// first byte on.
+func Listen(ctx context.Context, addr string) (net.Listener, error) {
+	lc := net.ListenConfig{Control: control}
+	return lc.Listen(ctx, "tcp", addr)
+}
+
+// Run serves ln until ctx ends, then stops accepting, lets open exchanges
+// finish within the drain limit, closes idle connections, and returns. It owns ln.
+func (s *Server) Run(ctx context.Context, ln net.Listener) error {
+	stop := context.AfterFunc(ctx, func() { _ = ln.Close() })
+	defer stop()
+	err := s.accept(ctx, ln)
+	s.drain()
+	s.wg.Wait()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// accept takes connections; a failure to take one is ours and passes.
+func (s *Server) accept(ctx context.Context, ln net.Listener) error {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		c, err := ln.Accept()
+		switch {
+		case err == nil:
+			s.wg.Go(func() { s.serve(ctx, c.(*net.TCPConn)) })
+			continue
+		case errors.Is(err, net.ErrClosed):
+			return fmt.Errorf("accepting: %w", err)
+		}
+		s.log.Warn("accepting a connection", "reason", err.Error())
+		pause.Reset(50 * time.Millisecond) // out of descriptors, mostly
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// serve relays one client connection.
+func (s *Server) serve(ctx context.Context, c *net.TCPConn) {
+	n := s.count.Add(1)
+	client, err := newSocket(c, s.clock)
+	if err != nil {
+		_ = c.Close()
+		return
+	}
+	x := &session{s: s, n: n, client: client}
+	if s.cfg.TLS != nil {
+		if err := client.startTLS(ctx, s.cfg.TLS, false); err != nil {
+			s.log.Debug("refused a connection", "reason", err.Error())
+			_ = c.Close()
+			return
+		}
+	}
+	x.h = s.cfg.Analyzer.Open(n, x.identify)
+	s.remember(x)
+	// a client that waits for the upstream must not be cut by a shutdown in between
+	up, err := s.dial(context.WithoutCancel(ctx))
+	if err != nil {
+		x.refuse(err)
+		x.close()
+		return
+	}
+	s.mu.Lock()
+	x.upstream = up
+	s.mu.Unlock()
+	x.relay()
+}
+
+func (x *session) identify(n int) timeline.Identity {
+	off := x.s.clock.wallOffset()
+	return timeline.Identity{
+		RunID: x.s.cfg.RunID, Node: x.s.cfg.Node, ConnectionID: x.n, OwnID: fmt.Sprintf("own-%s-%d-%d", x.s.cfg.RunID, x.n, n),
+		Kernel: x.kernel.Load(), WallOffset: &off,
+	}
+}
+
+func (s *Server) remember(x *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open[x] = struct{}{}
+}
+
+func (s *Server) forget(x *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.open, x)
+}
+
+// drainTick is how often a shutdown looks for idle connections.
+const drainTick = 20 * time.Millisecond
+
+// drain closes connections as they fall idle, and all of them at the limit.
+func (s *Server) drain() {
+	tick := time.NewTicker(drainTick)
+	defer tick.Stop()
+	limit := time.NewTimer(s.cfg.Drain)
+	defer limit.Stop()
+	for s.Open() > 0 {
+		s.each(func(x *session) {
+			if x.h.Idle() && !x.ending.Load() {
+				x.quit()
+			}
+		})
+		select {
+		case <-tick.C:
+		case <-limit.C:
+			s.each((*session).kill)
+			return
+		}
+	}
+}
+
+func (s *Server) each(f func(*session)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for x := range s.open {
+		f(x)
+	}
+}

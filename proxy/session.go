@@ -1,0 +1,161 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/omnitap/omnitap/proxy/tap"
+)
+
+// session is one client connection with its upstream connection.
+type session struct {
+	s        *Server
+	n        uint64
+	client   *socket
+	upstream *socket
+	h        *tap.Handle
+	kernel   atomic.Bool
+	// broken says that the upstream refused bytes: what it had answered before is
+	// delivered, then the client is reset.
+	broken atomic.Bool
+	ending atomic.Bool // the relay ends it: ends seen from here on are our own
+	once   sync.Once
+}
+
+// relay moves bytes both ways until both sides ended.
+func (x *session) relay() {
+	up, down := x.flows()
+	var wg sync.WaitGroup
+	wg.Go(func() { x.upwards(up) })
+	x.downwards(down)
+	wg.Wait()
+	x.close()
+}
+
+func (x *session) flows() (up, down *flow) {
+	freshUp, freshDown := &atomic.Bool{}, &atomic.Bool{}
+	freshUp.Store(true)
+	up = &flow{dir: tap.Client, src: x.client, dst: x.upstream, h: x.h, kernel: &x.kernel, fresh: freshUp, otherFresh: freshDown}
+	down = &flow{dir: tap.Server, src: x.upstream, dst: x.client, h: x.h, kernel: &x.kernel, fresh: freshDown, otherFresh: freshUp}
+	if x.s.injecting() && x.h != nil {
+		up.inject = newInjector(x.s.ids)
+	}
+	return up, down
+}
+
+// upwards moves the client's bytes and passes its end on.
+func (x *session) upwards(f *flow) {
+	err := f.run()
+	now := x.s.clock.now()
+	var w errWrite
+	switch {
+	case x.ending.Load():
+	case err == nil && !x.client.wasReset():
+		x.h.End(tap.Client, fin, now)
+		x.upstream.closeWrite()
+	case errors.As(err, &w):
+		// the server refuses more: what it answered is still on its way down
+		x.broken.Store(true)
+	default:
+		x.h.End(tap.Client, rst, now)
+		x.upstream.abort()
+	}
+}
+
+// downwards moves the server's bytes and passes its end on.
+func (x *session) downwards(f *flow) {
+	err := f.run()
+	now := x.s.clock.now()
+	var w errWrite
+	switch {
+	case x.ending.Load():
+	case errors.As(err, &w):
+		x.h.End(tap.Client, rst, now)
+		x.upstream.abort()
+		x.client.abort()
+	case errors.Is(err, net.ErrClosed): // the client's reset was passed on already
+	case err == nil && !x.broken.Load() && !x.upstream.wasReset():
+		x.h.End(tap.Server, fin, now)
+		x.client.closeWrite()
+	default:
+		x.h.End(tap.Server, rst, now)
+		x.settle()
+		x.client.abort()
+		x.upstream.abort()
+	}
+}
+
+// settleLimit bounds how long the end of an answer may lie unacknowledged ahead
+// of a reset, without progress.
+const settleLimit = 10 * time.Second
+
+// settle waits until the client has what the server sent ahead of its reset: a
+// reset takes away what is still unsent.
+func (x *session) settle() {
+	tick := time.NewTicker(500 * time.Microsecond)
+	defer tick.Stop()
+	last, until := x.client.unsent(), time.Now().Add(settleLimit)
+	for last > 0 {
+		<-tick.C
+		n := x.client.unsent()
+		if n < last {
+			until = time.Now().Add(settleLimit)
+		}
+		if last = n; time.Now().After(until) {
+			return
+		}
+	}
+}
+
+// close ends what is left; the record is due.
+func (x *session) close() {
+	x.once.Do(func() {
+		_ = x.client.Close()
+		if x.upstream != nil {
+			_ = x.upstream.Close()
+		}
+		x.h.Closed(x.s.clock.now())
+		x.s.forget(x)
+	})
+}
+
+// quit ends an idle session at shutdown: FIN to both sides.
+func (x *session) quit() {
+	x.ending.Store(true)
+	x.client.closeWrite()
+	if x.upstream != nil {
+		x.upstream.closeWrite()
+		_ = x.upstream.Close()
+	}
+	_ = x.client.Close()
+}
+
+// kill ends a session whose time is up.
+func (x *session) kill() {
+	x.h.Shutdown(x.s.clock.now())
+	x.quit()
+}
+
+// dial reaches the upstream.
+func (s *Server) dial(ctx context.Context) (*socket, error) {
+	c, err := s.dialer.DialContext(ctx, "tcp", s.target.addr)
+	if err != nil {
+		return nil, err
+	}
+	sock, err := newSocket(c.(*net.TCPConn), s.clock)
+	if err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	if s.target.tls {
+		if err := sock.startTLS(ctx, s.upstreamTLS(), true); err != nil {
+			_ = c.Close()
+			return nil, err
+		}
+	}
+	return sock, nil
+}

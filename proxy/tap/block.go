@@ -1,0 +1,49 @@
+package tap
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// Block is a buffer of which parts are handed over. It returns to its pool when
+// its last user releases it.
+type Block struct {
+	B    []byte
+	pool *sync.Pool
+	refs atomic.Int32
+}
+
+// NewPool returns a pool of Blocks of size bytes.
+func NewPool(size int) *sync.Pool {
+	p := &sync.Pool{}
+	p.New = func() any { return &Block{B: make([]byte, size), pool: p} }
+	return p
+}
+
+// Take returns a Block of the pool with one user.
+func Take(p *sync.Pool) *Block {
+	b := p.Get().(*Block)
+	b.refs.Store(1)
+	return b
+}
+
+// Keep adds a user.
+func (b *Block) Keep() { b.refs.Add(1) }
+
+// Release takes a user away.
+func (b *Block) Release() {
+	if b.refs.Add(-1) == 0 {
+		b.pool.Put(b)
+	}
+}
+
+// smallBlocks and wideBlocks hold copies of small reads for the few
+// milliseconds until they are looked at: most connections have one or two, busy
+// ones many.
+var (
+	smallBlocks = NewPool(4 << 10)
+	wideBlocks  = NewPool(32 << 10)
+)
+
+// itemLists hold the queues of connections that have something queued.
+var itemLists = sync.Pool{New: func() any { l := make([]item, 0, 64); return &l }}

@@ -1,0 +1,250 @@
+package tap
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/omnitap/omnitap/proxy/timeline"
+)
+
+// kind is what an item of the queue says.
+type kind uint8
+
+const (
+	kData kind = iota
+	kGap
+	kWrote
+	kNote
+)
+
+// item is one thing that happened on a connection.
+type item struct {
+	kind   kind
+	dir    Dir
+	data   []byte
+	block  *Block // holds data
+	mono   int64  // stamp of the last byte; else when it happened
+	first  int64  // stamp of the first byte; gap: its size
+	wrote  int64  // when the data had been written on, 0 for not yet
+	waited int64  // how long the write had blocked
+	note   func(*Conn)
+}
+
+// copyBelow is the size up to which a read is copied rather than kept: keeping
+// a few bytes would keep a whole buffer.
+const copyBelow = 8 << 10
+
+// hurryAbove is the backlog at which a worker does not wait any longer.
+const hurryAbove = 256 << 10
+
+// Handle takes what a relay sees of one connection. Its methods may be called
+// from the goroutines of both directions; none of them waits for analysis.
+type Handle struct {
+	w    *worker
+	conn *Conn
+
+	mu    sync.Mutex // protects what follows
+	items *[]item
+	small *Block // the block that small reads are copied to
+	used  int
+	bytes int64
+	dirty bool
+
+	tape    *tape      // where a capture goes, nil for none
+	reading sync.Mutex // one worker at a time
+	idle    atomic.Bool
+}
+
+// Data hands over bytes just read from dir, ahead of their being written on:
+// an answer must never be seen before what asked for it. mono is the stamp of
+// the last byte, first of the first (0: the same). p lies in b; kept says that b
+// is held until it was looked at, and that nobody may write to p any more.
+func (h *Handle) Data(dir Dir, b *Block, p []byte, mono, first int64) (kept bool) {
+	if h == nil {
+		return false
+	}
+	a := h.w.a
+	n := int64(len(p))
+	if kept = len(p) >= copyBelow; kept {
+		n = int64(len(b.B))
+	}
+	h.mu.Lock()
+	if h.bytes+n > a.cfg.MaxQueue || a.queued.Load()+n > a.cfg.MaxMemory {
+		h.drop(dir, int64(len(p)), mono)
+		h.mu.Unlock()
+		return false
+	}
+	it := item{kind: kData, dir: dir, mono: mono, first: first}
+	if kept {
+		b.Keep()
+		it.data, it.block = p, b
+	} else {
+		it.data, it.block = h.copy(p)
+	}
+	h.bytes += n
+	hurry := h.bytes > hurryAbove
+	h.push(it)
+	h.mu.Unlock()
+	a.queued.Add(n)
+	if hurry {
+		signal(h.w.hurry)
+	}
+	return kept
+}
+
+// copy puts a small read into the block of small reads.
+func (h *Handle) copy(p []byte) ([]byte, *Block) {
+	if h.small == nil || len(h.small.B)-h.used < len(p) {
+		pool := wideBlocks
+		if h.small == nil && len(p) <= 4<<10 {
+			pool = smallBlocks
+		}
+		if h.small != nil {
+			h.small.Release()
+		}
+		h.small, h.used = Take(pool), 0
+	}
+	q := h.small.B[h.used : h.used+len(p) : h.used+len(p)]
+	copy(q, p)
+	h.used += len(p)
+	h.small.Keep()
+	return q, h.small
+}
+
+// drop counts bytes that found no room; ends and notes always find some.
+func (h *Handle) drop(dir Dir, n, mono int64) {
+	h.w.a.dropped.Add(n)
+	if h.items != nil {
+		if l := len(*h.items); l > 0 && (*h.items)[l-1].kind == kGap && (*h.items)[l-1].dir == dir {
+			(*h.items)[l-1].first += n
+			return
+		}
+	}
+	h.push(item{kind: kGap, dir: dir, mono: mono, first: n})
+}
+
+// push queues an item and lets the worker know. h.mu is held.
+func (h *Handle) push(it item) {
+	if h.items == nil {
+		h.items = itemLists.Get().(*[]item)
+	}
+	*h.items = append(*h.items, it)
+	if !h.dirty {
+		h.dirty = true
+		h.idle.Store(false)
+		h.w.add(h)
+	}
+}
+
+// Wrote notes that all bytes handed over of dir were written on at mono, after
+// the write had blocked for waited nanoseconds.
+func (h *Handle) Wrote(dir Dir, mono, waited int64) {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.items != nil { // nearly always the bytes are still queued, and the last of their kind
+		for i := len(*h.items) - 1; i >= 0 && i >= len(*h.items)-4; i-- {
+			if it := &(*h.items)[i]; it.kind == kData && it.dir == dir {
+				it.wrote, it.waited = mono, waited
+				return
+			}
+		}
+	}
+	h.push(item{kind: kWrote, dir: dir, mono: mono, waited: waited})
+}
+
+// note queues a call on the connection's reading.
+func (h *Handle) note(f func(*Conn)) {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.push(item{kind: kNote, note: f})
+}
+
+// End notes that a side ended.
+func (h *Handle) End(dir Dir, e timeline.End, mono int64) {
+	h.note(func(c *Conn) {
+		h.tape.end(dir, e, mono)
+		c.End(dir, e, mono)
+	})
+}
+
+// Injected notes the request id put into the head that ends at byte end of the
+// client's stream; call it ahead of Data.
+func (h *Handle) Injected(id string, end int64) { h.note(func(c *Conn) { c.Injected(id, end) }) }
+
+// Refused notes that the server could not be reached; own says that the fault
+// is the relay's.
+func (h *Handle) Refused(reason, errno string, own bool, mono int64) {
+	h.note(func(c *Conn) { c.Refused(reason, errno, own, mono) })
+}
+
+// Shutdown notes that the relay ends the connection because it stops.
+func (h *Handle) Shutdown(mono int64) { h.note(func(c *Conn) { c.Shutdown(mono) }) }
+
+// Closed ends the reading: every exchange gets its record. It is the last call.
+func (h *Handle) Closed(mono int64) {
+	h.note(func(c *Conn) {
+		c.Close(mono)
+		h.tape.close()
+	})
+}
+
+// Idle reports whether no exchange is under way and nothing waits to be looked at.
+func (h *Handle) Idle() bool { return h == nil || h.idle.Load() }
+
+// look analyses what is queued.
+func (h *Handle) look() {
+	h.reading.Lock()
+	defer h.reading.Unlock()
+	h.mu.Lock()
+	items, small, bytes := h.items, h.small, h.bytes
+	h.items, h.small, h.used, h.bytes, h.dirty = nil, nil, 0, 0, false
+	h.mu.Unlock()
+	if items == nil {
+		return
+	}
+	for i := range *items {
+		h.one(&(*items)[i])
+	}
+	if h.tape != nil {
+		h.tape.flush()
+	}
+	if small != nil {
+		small.Release()
+	}
+	h.w.a.queued.Add(-bytes)
+	clear(*items)
+	*items = (*items)[:0]
+	if cap(*items) <= 4096 {
+		itemLists.Put(items)
+	}
+	h.mu.Lock()
+	if !h.dirty {
+		h.idle.Store(h.conn.Idle())
+	}
+	h.mu.Unlock()
+}
+
+func (h *Handle) one(it *item) {
+	switch it.kind {
+	case kData:
+		h.tape.data(it.dir, it.data, it.mono)
+		h.conn.Bytes(it.dir, it.data, it.mono, it.first)
+		it.block.Release()
+		if it.wrote != 0 {
+			h.conn.Wrote(it.dir, it.wrote, it.waited)
+		}
+	case kGap:
+		h.tape.stop("bytes were dropped")
+		h.conn.Gap(it.dir, it.first, it.mono)
+	case kWrote:
+		h.conn.Wrote(it.dir, it.mono, it.waited)
+	case kNote:
+		it.note(h.conn)
+	}
+}

@@ -1,0 +1,151 @@
+package tap
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/omnitap/omnitap/proxy/timeline"
+	"github.com/omnitap/omnitap/proxy/wire/dialect"
+)
+
+// Analyzer reads connections beside the relay. Its Handles take what a relay
+// hands over without waiting; a few workers look at it a few milliseconds later,
+// many bytes at a time: a reader woken for each event would cost more than the
+// event.
+type Analyzer struct {
+	cfg     Config
+	sink    timeline.Sink
+	workers []*worker
+	queued  atomic.Int64 // bytes waiting in all
+	dropped atomic.Int64 // bytes that were not looked at
+	reels   *Reels       // where captures go, nil for none
+	slow    func()       // test hook: called ahead of each batch
+}
+
+// NewAnalyzer returns an Analyzer that sends records and events to sink, from
+// several goroutines at once. Run starts it.
+func NewAnalyzer(cfg Config, sink timeline.Sink) *Analyzer {
+	a := &Analyzer{cfg: cfg.WithDefaults(), sink: sink}
+	n := a.cfg.Workers
+	if n <= 0 {
+		n = min(runtime.GOMAXPROCS(0), 4)
+	}
+	for range n {
+		a.workers = append(a.workers, &worker{a: a, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1)})
+	}
+	return a
+}
+
+// Dropped returns how many bytes were not looked at because analysis fell behind.
+func (a *Analyzer) Dropped() int64 { return a.dropped.Load() }
+
+// Queued returns how many bytes wait for analysis.
+func (a *Analyzer) Queued() int64 { return a.queued.Load() }
+
+// Run analyses until ctx ends, then looks at what is still queued and returns.
+func (a *Analyzer) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, w := range a.workers {
+		wg.Go(func() { w.run(ctx) })
+	}
+	wg.Wait()
+}
+
+// Open returns a Handle for a new connection with that number.
+func (a *Analyzer) Open(n uint64, identify Identify) *Handle {
+	if a == nil {
+		return nil
+	}
+	w := a.workers[n%uint64(len(a.workers))]
+	h := &Handle{w: w, conn: NewConn(&a.cfg, identify, a.sink, &w.reader, false), tape: a.tape(n)}
+	h.idle.Store(true)
+	return h
+}
+
+// worker analyses a share of the connections.
+type worker struct {
+	a     *Analyzer
+	wake  chan struct{}
+	hurry chan struct{}
+	// reader is shared by the worker's connections: it is used during a call only
+	reader dialect.Reader
+
+	mu    sync.Mutex // protects what follows
+	dirty []*Handle
+	armed bool
+}
+
+// add puts a handle on the list of those that have something to look at.
+func (w *worker) add(h *Handle) {
+	w.mu.Lock()
+	w.dirty = append(w.dirty, h)
+	wake := !w.armed
+	w.armed = true
+	w.mu.Unlock()
+	if wake {
+		signal(w.wake)
+	}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func (w *worker) run(ctx context.Context) {
+	pause := time.NewTimer(time.Hour)
+	pause.Stop()
+	var batch []*Handle
+	for {
+		select {
+		case <-w.wake:
+		case <-ctx.Done():
+			w.drain(batch)
+			return
+		}
+		for more := true; more; {
+			pause.Reset(w.a.cfg.Latency)
+			select {
+			case <-pause.C:
+			case <-w.hurry:
+			case <-ctx.Done():
+			}
+			batch, more = w.take(batch)
+			w.look(batch)
+			clear(batch)
+		}
+	}
+}
+
+// take swaps the list of handles out. With none left the worker sleeps.
+func (w *worker) take(batch []*Handle) (next []*Handle, more bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	batch, w.dirty = w.dirty, batch[:0]
+	if len(batch) == 0 {
+		w.armed = false
+	}
+	return batch, w.armed
+}
+
+func (w *worker) look(batch []*Handle) {
+	for _, h := range batch {
+		if w.a.slow != nil {
+			w.a.slow()
+		}
+		h.look()
+	}
+}
+
+// drain looks at all that is left.
+func (w *worker) drain(batch []*Handle) {
+	for more := true; more; {
+		batch, more = w.take(batch)
+		w.look(batch)
+	}
+}
