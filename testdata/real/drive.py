@@ -306,6 +306,8 @@ def main() -> int:
     ap.add_argument("--wire-only", action="store_true", help="compare what the clients see and no records")
     ap.add_argument("--keep-records", metavar="FILE", help="append the records here, with the scenario's name")
     a = ap.parse_args()
+    if not shutil.which(a.omnitap):
+        ap.error(f"no program at {a.omnitap}")
     python = servers.environment(a.server)
     groups: dict[tuple, list] = {}
     for s in scenarios.SCENARIOS[a.server]():

@@ -196,8 +196,8 @@ def main() -> int:
     a = ap.parse_args()
     if a.sender:
         sender(a.sender)
-    if not a.omnitap:
-        ap.error("--omnitap is needed")
+    if not a.omnitap or not shutil.which(a.omnitap):
+        ap.error("--omnitap: no such program")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     work = pathlib.Path(tempfile.mkdtemp(prefix="omnitap-timing-"))
     try:

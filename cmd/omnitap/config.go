@@ -1,0 +1,57 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/omnitap/omnitap/proxy/tap"
+)
+
+// fileConfig is the form of --config. Flags win over it. An unknown key is an
+// error that names its line.
+//
+//	upstream: http://127.0.0.1:8091
+//	listen: :8090
+//	correlation: passive
+//	tap:
+//	  timeline:
+//	    min_playable_ms: 20
+//	    sample_rates: {my-tts: 16000}
+type fileConfig struct {
+	Upstream    string        `yaml:"upstream"`
+	Listen      string        `yaml:"listen"`
+	Admin       string        `yaml:"admin"`
+	Out         string        `yaml:"out"`
+	Capture     string        `yaml:"capture"`
+	Correlation string        `yaml:"correlation"`
+	Probes      string        `yaml:"probes"`
+	Log         string        `yaml:"log"`
+	Drain       time.Duration `yaml:"drain"`
+	TLSCert     string        `yaml:"tls_cert"`
+	TLSKey      string        `yaml:"tls_key"`
+	UpstreamCA  string        `yaml:"upstream_ca"`
+	Tap         tap.Config    `yaml:"tap"`
+}
+
+func loadConfig(path string) (fileConfig, error) {
+	var c fileConfig
+	if path == "" {
+		return c, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return c, fmt.Errorf("reading the configuration: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	dec := yaml.NewDecoder(f)
+	dec.KnownFields(true)
+	if err := dec.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
+		return c, fmt.Errorf("reading %s: %w", path, err)
+	}
+	return c, nil
+}

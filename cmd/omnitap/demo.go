@@ -1,0 +1,221 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock"
+	"github.com/omnitap/omnitap/exporter/report"
+	"github.com/omnitap/omnitap/proxy/timeline"
+)
+
+type demoFlags struct {
+	out, probes string
+	requests    int
+	json        bool
+}
+
+func demoCmd(a *app) *cobra.Command {
+	f := &demoFlags{}
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "a fake omni server, a few requests of every flow through the relay, and the tables",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), f) },
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.out, "out", "", "run directory (default: a new one in the temporary folder)")
+	fl.IntVar(&f.requests, "requests", 3, "requests of each flow")
+	fl.StringVar(&f.probes, "probes", "auto", "stage probes: auto, off or require")
+	fl.BoolVar(&f.json, "json", false, "print JSON instead of tables")
+	return cmd
+}
+
+// demo runs the mock, the relay and a client in one process.
+func (a *app) demo(ctx context.Context, f *demoFlags) error {
+	if f.probes == "require" {
+		return exitWith(exitUnusable, errors.New("stage probes are not part of this version: --probes require cannot be met"))
+	}
+	if f.requests < 1 {
+		return exitWith(exitUsage, errors.New("--requests must be at least 1"))
+	}
+	if f.out == "" {
+		dir, err := os.MkdirTemp("", "omnitap-demo-")
+		if err != nil {
+			return exitWith(exitEnvironment, err)
+		}
+		f.out = dir
+	}
+	kept := &keeper{}
+	err := a.demoRun(ctx, f, kept)
+	if err != nil {
+		return err
+	}
+	t := report.Tables(all(kept.records))
+	if f.json {
+		err = t.WriteJSON(a.out)
+	} else {
+		err = t.Render(a.out)
+	}
+	if err != nil {
+		return exitWith(exitEnvironment, err)
+	}
+	_, _ = fmt.Fprintln(a.out, f.out)
+	return exitWith(exitUnusable, demoVerdict(kept.records))
+}
+
+func (a *app) demoRun(ctx context.Context, f *demoFlags, kept *keeper) error {
+	fake, err := mock.New(mock.Config{Seed: 1})
+	if err != nil {
+		return exitWith(exitEnvironment, err)
+	}
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return exitWith(exitEnvironment, fmt.Errorf("listening: %w", err))
+	}
+	run, stop := context.WithCancel(ctx)
+	defer stop()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	wg.Go(func() { _ = fake.Serve(run, ln) })
+
+	sf := &serveFlags{fileConfig: fileConfig{
+		Upstream: "http://" + ln.Addr().String(), Listen: "127.0.0.1:0", Admin: "off", Out: f.out, Log: "off", Drain: 5 * time.Second,
+	}}
+	s, err := a.build(ctx, sf, kept)
+	if err != nil {
+		return err
+	}
+	relay, end := context.WithCancel(ctx)
+	defer end()
+	done := make(chan error, 1)
+	go func() { done <- s.run(relay) }()
+	err = a.drive(ctx, "http://"+s.listener.Addr().String(), f)
+	end()
+	return exitWith(exitUnusable, errors.Join(err, <-done))
+}
+
+// demoRequest is one request of the demo.
+type demoRequest struct {
+	what, path, mock string
+	body             map[string]any
+	form             map[string]string
+}
+
+func demoRequests() []demoRequest {
+	msg := []map[string]string{{"role": "user", "content": "Say hello."}}
+	chat := func(extra map[string]any) map[string]any {
+		m := map[string]any{"model": "demo-omni", "messages": msg}
+		for k, v := range extra {
+			m[k] = v
+		}
+		return m
+	}
+	both := []string{"text", "audio"}
+	return []demoRequest{
+		{what: "vLLM-Omni chat, text and audio", path: "/v1/chat/completions", body: chat(map[string]any{"stream": true, "modalities": both})},
+		{what: "vLLM-Omni chat, one JSON answer", path: "/v1/chat/completions", body: chat(map[string]any{"modalities": both})},
+		{what: "vLLM-Omni speech, raw WAV", path: "/v1/audio/speech", body: map[string]any{"model": "demo-tts", "input": "Hello.", "stream_format": "audio"}},
+		{what: "vLLM-Omni speech, events", path: "/v1/audio/speech", body: map[string]any{"model": "demo-tts", "input": "Hello.", "stream_format": "sse", "response_format": "pcm"}},
+		{what: "vLLM-Omni speech, whole file", path: "/v1/audio/speech", body: map[string]any{"model": "demo-tts", "input": "Hello."}},
+		{what: "speech batch", path: "/v1/audio/speech/batch", body: map[string]any{"items": []map[string]string{{"input": "One."}, {"input": "Two."}}}},
+		{what: "images", path: "/v1/images/generations", body: map[string]any{"prompt": "a relay"}},
+		{what: "video", path: "/v1/videos/sync", form: map[string]string{"prompt": "a relay"}},
+		{what: "SGLang-Omni chat, text and audio", path: "/v1/chat/completions", mock: `{"dialect":"sglang-omni"}`, body: chat(map[string]any{"stream": true, "modalities": both})},
+		{what: "SGLang-Omni speech, raw PCM", path: "/v1/audio/speech", mock: `{"dialect":"sglang-omni"}`, body: map[string]any{"input": "Hello.", "stream": true, "response_format": "pcm"}},
+		{what: "SGLang-Omni transcription", path: "/v1/audio/transcriptions", mock: `{"dialect":"sglang-omni"}`, form: map[string]string{"stream": "true", "model": "demo-asr"}},
+		{what: "OpenAI chat, text", path: "/v1/chat/completions", mock: `{"dialect":"openai"}`, body: chat(map[string]any{"stream": true})},
+		{what: "a stream that fails in the middle", path: "/v1/chat/completions", mock: `{"faults":["error=after:2"]}`, body: chat(map[string]any{"stream": true, "modalities": both})},
+		{what: "a stream that is cut", path: "/v1/audio/speech", mock: `{"faults":["cut=after:2"]}`, body: map[string]any{"model": "demo-tts", "input": "Hello.", "stream_format": "audio"}},
+	}
+}
+
+// drive sends the requests, flow by flow.
+func (a *app) drive(ctx context.Context, base string, f *demoFlags) error {
+	client := &http.Client{Transport: &http.Transport{DisableCompression: true}}
+	defer client.CloseIdleConnections()
+	list := demoRequests()
+	for i, q := range list {
+		if !f.json {
+			_, _ = fmt.Fprintf(a.errOut, "[%2d/%d] %s\n", i+1, len(list), q.what)
+		}
+		for range f.requests {
+			if err := q.send(ctx, client, base); err != nil {
+				return fmt.Errorf("%s: %w", q.what, err)
+			}
+		}
+	}
+	return nil
+}
+
+// send makes one request and takes its answer; that it is cut or fails may be
+// what it is for, so only a request that could not be made is an error.
+func (q *demoRequest) send(ctx context.Context, client *http.Client, base string) error {
+	var body bytes.Buffer
+	media := "application/json"
+	if q.form != nil {
+		w := multipart.NewWriter(&body)
+		for k, v := range q.form {
+			if err := w.WriteField(k, v); err != nil {
+				return fmt.Errorf("writing a form: %w", err)
+			}
+		}
+		part, err := w.CreateFormFile("file", "speech.wav")
+		if err == nil {
+			_, err = part.Write(make([]byte, 3200))
+		}
+		if err = errors.Join(err, w.Close()); err != nil {
+			return fmt.Errorf("writing a form: %w", err)
+		}
+		media = w.FormDataContentType()
+	} else if err := json.NewEncoder(&body).Encode(q.body); err != nil {
+		return fmt.Errorf("writing a request: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+q.path, &body)
+	if err != nil {
+		return fmt.Errorf("making a request: %w", err)
+	}
+	req.Header.Set("Content-Type", media)
+	if q.mock != "" {
+		req.Header.Set("X-Mock-Script", q.mock)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return fmt.Errorf("sending a request: %w", err)
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	return resp.Body.Close()
+}
+
+// demoVerdict is an error when the demo did not show what it should.
+func demoVerdict(records []*timeline.Record) error {
+	good, bad := 0, 0
+	for _, r := range records {
+		switch r.Terminal.State {
+		case timeline.Success:
+			good++
+		case timeline.ServerError, timeline.TransportError:
+			bad++
+		default:
+			return fmt.Errorf("request %s ended as %s (%s)", r.RequestID, r.Terminal.State, r.Terminal.Reason)
+		}
+	}
+	if n := len(demoRequests()) - 2; good == 0 || bad == 0 || good != n*bad/2 {
+		return fmt.Errorf("%d requests succeeded and %d failed on purpose, out of proportion", good, bad)
+	}
+	return nil
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/omnitap/omnitap/exporter/report"
+	"github.com/omnitap/omnitap/exporter/rundir"
+	"github.com/omnitap/omnitap/proxy/tap"
+	"github.com/omnitap/omnitap/proxy/tap/capture"
+	"github.com/omnitap/omnitap/proxy/timeline"
+)
+
+type replayFlags struct {
+	format, out, config string
+}
+
+func replayCmd(a *app) *cobra.Command {
+	f := &replayFlags{}
+	cmd := &cobra.Command{
+		Use:   "replay FILE…",
+		Short: "records of captures, offline: the same bytes and times give the same lines",
+		Args:  cobra.MinimumNArgs(1),
+		RunE:  func(_ *cobra.Command, args []string) error { return a.replay(f, args) },
+	}
+	cmd.Flags().StringVar(&f.format, "format", "", "jsonl or table (default: table on a terminal, else jsonl)")
+	cmd.Flags().StringVar(&f.out, "out", "", "write a run directory")
+	cmd.Flags().StringVar(&f.config, "config", "", "YAML configuration as for serve (its tap section is used)")
+	return cmd
+}
+
+func (a *app) replay(f *replayFlags, files []string) error {
+	c, err := loadConfig(f.config)
+	if err != nil {
+		return exitWith(exitUsage, err)
+	}
+	if f.format == "" {
+		f.format = "jsonl"
+		if o, ok := a.out.(*os.File); ok && term.IsTerminal(int(o.Fd())) {
+			f.format = "table"
+		}
+	}
+	if f.format != "jsonl" && f.format != "table" {
+		return exitWith(exitUsage, fmt.Errorf("--format must be jsonl or table, not %q", f.format))
+	}
+	kept := &keeper{}
+	sinks := fanOut{kept}
+	if f.out != "" {
+		w, err := rundir.Create(f.out, rundir.Meta{Config: c.Tap})
+		if err != nil {
+			return exitWith(codeOf(err), err)
+		}
+		defer func() { _ = w.Close() }()
+		sinks = append(sinks, runSink{w})
+	}
+	cfg := c.Tap.WithDefaults()
+	var damaged error
+	for n, name := range files {
+		if err := replayFile(&cfg, name, uint64(n+1), sinks); err != nil {
+			if errors.Is(err, capture.ErrNoCapture) || errors.Is(err, os.ErrNotExist) {
+				return exitWith(exitUsage, err)
+			}
+			damaged = errors.Join(damaged, err)
+		}
+	}
+	if err := a.printReplay(f.format, kept.records); err != nil {
+		return exitWith(exitEnvironment, err)
+	}
+	return exitWith(exitUnusable, errors.Join(damaged, notFull(kept.records)))
+}
+
+func replayFile(cfg *tap.Config, name string, n uint64, sink timeline.Sink) error {
+	file, err := os.Open(name)
+	if err != nil {
+		return fmt.Errorf("opening a capture: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	var r io.Reader = file
+	if strings.HasSuffix(name, ".gz") {
+		if r, err = gzip.NewReader(file); err != nil {
+			return fmt.Errorf("%s: %w", name, capture.ErrNoCapture)
+		}
+	}
+	base, _, _ := strings.Cut(filepath.Base(name), ".wire.jsonl")
+	if _, err := tap.Replay(cfg, r, timeline.Identity{ConnectionID: n, OwnID: base}, sink); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+func (a *app) printReplay(format string, records []*timeline.Record) error {
+	if format == "table" {
+		return report.Tables(all(records)).Render(a.out)
+	}
+	var b []byte
+	for _, r := range records {
+		var err error
+		if b, err = rundir.AppendRecord(b[:0], r); err != nil {
+			return err
+		}
+		if _, err := a.out.Write(append(b, '\n')); err != nil {
+			return fmt.Errorf("printing: %w", err)
+		}
+	}
+	return nil
+}
+
+func all(records []*timeline.Record) iter.Seq2[*timeline.Record, error] {
+	return func(yield func(*timeline.Record, error) bool) {
+		for _, r := range records {
+			if !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+
+// notFull is an error when some connection could not be read in full.
+func notFull(records []*timeline.Record) error {
+	n := 0
+	for _, r := range records {
+		if r.Analysis != "full" {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %d records could not be read in full: see analysis and analysis_reason", n, len(records))
+}

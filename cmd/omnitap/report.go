@@ -1,0 +1,35 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/omnitap/omnitap/exporter/report"
+	"github.com/omnitap/omnitap/exporter/rundir"
+)
+
+func reportCmd(a *app) *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use:   "report DIR",
+		Short: "tables of a run directory",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			run, err := rundir.Read(args[0])
+			if err != nil {
+				return exitWith(exitUsage, err)
+			}
+			if !run.Closed {
+				_, _ = fmt.Fprintln(a.errOut, "omnitap: the run was not closed: it may be running, or a crash ended it")
+			}
+			t := report.Tables(run.Records())
+			if asJSON {
+				return exitWith(exitEnvironment, t.WriteJSON(a.out))
+			}
+			return exitWith(exitEnvironment, t.Render(a.out))
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}

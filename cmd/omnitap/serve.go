@@ -1,0 +1,256 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/omnitap/omnitap/exporter/rundir"
+	"github.com/omnitap/omnitap/proxy"
+	"github.com/omnitap/omnitap/proxy/tap"
+	"github.com/omnitap/omnitap/proxy/tap/capture"
+	"github.com/omnitap/omnitap/proxy/timeline"
+)
+
+// serveFlags are the flags of serve.
+type serveFlags struct {
+	fileConfig
+	config   string
+	duration time.Duration
+}
+
+func serveCmd(a *app) *cobra.Command {
+	f := &serveFlags{}
+	cmd := &cobra.Command{
+		Use:   "serve --upstream URL --listen ADDR",
+		Short: "relay to an omni server and record every request",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.merge(cmd); err != nil {
+				return exitWith(exitUsage, err)
+			}
+			return a.serve(cmd.Context(), f)
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.Upstream, "upstream", "", "server to relay to: http://HOST:PORT or https://HOST:PORT")
+	fl.StringVar(&f.Listen, "listen", "127.0.0.1:8090", "address to accept clients on; port 0 picks one")
+	fl.StringVar(&f.Admin, "admin", "127.0.0.1:0", "address of the admin listener (GET /healthz), off for none")
+	fl.StringVar(&f.Out, "out", "", "run directory to write requests.jsonl and events.jsonl to")
+	fl.StringVar(&f.Capture, "capture", "", "folder for raw captures of every connection: they hold prompts, sound and keys")
+	fl.StringVar(&f.Correlation, "correlation", "auto", "X-Request-Id into requests without one: auto, inject or passive")
+	fl.StringVar(&f.Probes, "probes", "auto", "stage probes: auto, off or require")
+	fl.StringVar(&f.config, "config", "", "YAML configuration; flags win over it")
+	fl.DurationVar(&f.duration, "duration", 0, "stop after this long")
+	fl.StringVar(&f.Log, "log", "", "a line for each request: text, json or off (default: text on a terminal, else off)")
+	fl.DurationVar(&f.Drain, "drain", proxy.DefaultDrain, "how long open exchanges may take to end at shutdown")
+	fl.StringVar(&f.TLSCert, "tls-cert", "", "PEM certificate to speak TLS to clients with; read again when it changes")
+	fl.StringVar(&f.TLSKey, "tls-key", "", "PEM key of the certificate")
+	fl.StringVar(&f.UpstreamCA, "upstream-ca", "", "PEM certificates to trust of an https upstream, instead of the system's")
+	return cmd
+}
+
+// merge fills in from the file what no flag sets.
+func (f *serveFlags) merge(cmd *cobra.Command) error {
+	c, err := loadConfig(f.config)
+	if err != nil {
+		return err
+	}
+	f.Tap = c.Tap
+	for name, v := range map[string]struct{ flag, file *string }{
+		"upstream": {&f.Upstream, &c.Upstream}, "listen": {&f.Listen, &c.Listen}, "admin": {&f.Admin, &c.Admin}, "out": {&f.Out, &c.Out},
+		"capture": {&f.Capture, &c.Capture}, "correlation": {&f.Correlation, &c.Correlation}, "probes": {&f.Probes, &c.Probes},
+		"log": {&f.Log, &c.Log}, "tls-cert": {&f.TLSCert, &c.TLSCert}, "tls-key": {&f.TLSKey, &c.TLSKey}, "upstream-ca": {&f.UpstreamCA, &c.UpstreamCA},
+	} {
+		if !cmd.Flags().Changed(name) && *v.file != "" {
+			*v.flag = *v.file
+		}
+	}
+	if !cmd.Flags().Changed("drain") && c.Drain > 0 {
+		f.Drain = c.Drain
+	}
+	if f.Upstream == "" {
+		return errors.New("--upstream is required")
+	}
+	switch f.Probes {
+	case "auto", "off", "require":
+	default:
+		return fmt.Errorf("--probes must be auto, off or require, not %q", f.Probes)
+	}
+	if f.Log, err = logMode(f.Log, os.Stderr); err != nil {
+		return err
+	}
+	return nil
+}
+
+// service is a running relay with everything around it.
+type service struct {
+	server   *proxy.Server
+	analyzer *tap.Analyzer
+	out      *rundir.Writer
+	listener net.Listener
+	admin    net.Listener
+	log      *slog.Logger
+	runID    string
+}
+
+func newRunID() string {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
+	return time.Now().UTC().Format("20060102T150405") + "-" + hex.EncodeToString(b[:])
+}
+
+// build puts a service together; nothing runs yet.
+func (a *app) build(ctx context.Context, f *serveFlags, extra ...timeline.Sink) (*service, error) {
+	s := &service{runID: newRunID(), log: slog.New(slog.NewTextHandler(a.errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	node, err := os.Hostname()
+	if err != nil {
+		node = "unknown"
+	}
+	sinks := fanOut(extra)
+	if f.Out != "" {
+		s.out, err = rundir.Create(f.Out, rundir.Meta{RunID: s.runID, Node: node, Upstream: f.Upstream, Config: f.fileConfig, Logger: s.log})
+		if err != nil {
+			return nil, exitWith(codeOf(err), err)
+		}
+		sinks = append(sinks, runSink{s.out})
+	}
+	if f.Log != "off" {
+		sinks = append(sinks, newLineLog(a.errOut, f.Log))
+	}
+	s.analyzer = tap.NewAnalyzer(f.Tap, sinks)
+	cfg := proxy.Config{
+		Upstream: f.Upstream, Correlation: proxy.Correlation(f.Correlation), Drain: f.Drain, RunID: s.runID, Node: node,
+		Analyzer: s.analyzer, Log: s.log,
+	}
+	if err := f.tls(&cfg); err != nil {
+		return nil, exitWith(exitUsage, err)
+	}
+	if s.server, err = proxy.New(cfg); err != nil {
+		return nil, exitWith(exitUsage, err)
+	}
+	if f.Capture != "" {
+		head := capture.Header{Server: "unknown", Version: version(), Flow: "any", What: "captured by omnitap serve", Stamp: "kernel"}
+		if err := s.analyzer.Record(tap.Reels{Dir: f.Capture, Head: head, WallOffset: s.server.WallOffset, Log: s.log}); err != nil {
+			return nil, exitWith(codeOf(err), err)
+		}
+	}
+	return s, s.listen(ctx, f)
+}
+
+func codeOf(err error) int {
+	if errors.Is(err, rundir.ErrExists) {
+		return exitUsage
+	}
+	return exitEnvironment
+}
+
+func (f *serveFlags) tls(cfg *proxy.Config) error {
+	if (f.TLSCert == "") != (f.TLSKey == "") {
+		return errors.New("--tls-cert and --tls-key go together")
+	}
+	if f.TLSCert != "" {
+		c, err := proxy.ServerTLS(f.TLSCert, f.TLSKey)
+		if err != nil {
+			return err
+		}
+		cfg.TLS = c
+	}
+	if f.UpstreamCA != "" {
+		pem, err := os.ReadFile(f.UpstreamCA)
+		if err != nil {
+			return fmt.Errorf("reading --upstream-ca: %w", err)
+		}
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(pem) {
+			return fmt.Errorf("%s holds no PEM certificate", f.UpstreamCA)
+		}
+		cfg.UpstreamTLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}
+	}
+	return nil
+}
+
+func (s *service) listen(ctx context.Context, f *serveFlags) (err error) {
+	if s.listener, err = proxy.Listen(ctx, f.Listen); err != nil {
+		return exitWith(exitEnvironment, fmt.Errorf("listening: %w", err))
+	}
+	if f.Admin != "off" && f.Admin != "" {
+		var lc net.ListenConfig
+		if s.admin, err = lc.Listen(ctx, "tcp", f.Admin); err != nil {
+			_ = s.listener.Close()
+			return exitWith(exitEnvironment, fmt.Errorf("listening for admin: %w", err))
+		}
+	}
+	return nil
+}
+
+// run relays until ctx ends, then drains, and closes the run directory.
+func (s *service) run(ctx context.Context) error {
+	actx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var analysis, admin sync.WaitGroup
+	analysis.Go(func() { s.analyzer.Run(actx) })
+	if s.admin != nil {
+		h := &http.Server{Handler: s.routes(), ReadHeaderTimeout: 5 * time.Second}
+		admin.Go(func() { _ = h.Serve(s.admin) })
+		defer func() {
+			_ = h.Close()
+			admin.Wait()
+		}()
+	}
+	err := s.server.Run(ctx, s.listener)
+	stop()
+	analysis.Wait()
+	if n := s.analyzer.Dropped(); n > 0 {
+		s.log.Warn("analysis fell behind", "bytes_dropped", n)
+	}
+	if s.out != nil {
+		err = errors.Join(err, s.out.Close())
+	}
+	return err
+}
+
+func (s *service) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, "{\"status\":\"ok\",\"open_connections\":%d,\"analysis_queued_bytes\":%d,\"analysis_dropped_bytes\":%d}\n",
+			s.server.Open(), s.analyzer.Queued(), s.analyzer.Dropped())
+	})
+	return mux
+}
+
+func (a *app) serve(ctx context.Context, f *serveFlags) error {
+	if f.Probes == "require" {
+		return exitWith(exitUnusable, errors.New("stage probes are not part of this version: --probes require cannot be met"))
+	}
+	if f.duration > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, f.duration)
+		defer cancel()
+	}
+	s, err := a.build(ctx, f)
+	if err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(a.errOut, "listening on %s, upstream %s\n", s.listener.Addr(), rundir.RedactURL(f.Upstream))
+	if s.admin != nil {
+		_, _ = fmt.Fprintf(a.errOut, "admin on http://%s\n", s.admin.Addr())
+	}
+	err = s.run(ctx)
+	if s.out != nil {
+		_, _ = fmt.Fprintln(a.errOut, f.Out)
+	}
+	return exitWith(exitUnusable, err)
+}
