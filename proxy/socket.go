@@ -25,6 +25,7 @@ type socket struct {
 // receiver reads with receive stamps. Its fields are arguments and results of
 // recv, which is kept as one closure so that a read allocates nothing.
 type receiver struct {
+	short bool   // the read before left room in its buffer
 	peek  bool   // first look at the first byte alone, for its stamp
 	get   func() // fetches b when there may be something to read
 	put   func() // gives b back when there is nothing
@@ -71,6 +72,15 @@ func (r *receiver) recv(fd uintptr) bool {
 	if r.get != nil {
 		r.get()
 	}
+	if r.short && !r.peek {
+		// a read that left room: most likely nothing more is there, and asking so is
+		// cheaper than a read with a control message
+		if _, _, e := syscall.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&r.one[0])), 1, unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0); e == syscall.EAGAIN {
+			r.short = false
+			r.giveBack()
+			return false
+		}
+	}
 	if r.peek {
 		if r.call(fd, r.one[:], unix.MSG_PEEK) && r.n > 0 {
 			r.first = r.wall
@@ -81,6 +91,7 @@ func (r *receiver) recv(fd uintptr) bool {
 		}
 	}
 	r.call(fd, r.b, 0)
+	r.short = r.n > 0 && r.n < len(r.b)
 	if r.errno == syscall.EAGAIN {
 		r.giveBack()
 		return false

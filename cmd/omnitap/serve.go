@@ -130,6 +130,9 @@ func (a *app) build(ctx context.Context, f *serveFlags, extra ...timeline.Sink) 
 	if f.Log != "off" {
 		sinks = append(sinks, newLineLog(a.errOut, f.Log))
 	}
+	if h := &f.Tap.Timeline.Hash; *h == "" || *h == "auto" {
+		*h = map[bool]string{true: "on", false: "off"}[f.Out != "" || len(extra) > 0]
+	}
 	s.analyzer = tap.NewAnalyzer(f.Tap, sinks)
 	cfg := proxy.Config{
 		Upstream: f.Upstream, Correlation: proxy.Correlation(f.Correlation), Drain: f.Drain, RunID: s.runID, Node: node,

@@ -8,9 +8,10 @@ import (
 // Block is a buffer of which parts are handed over. It returns to its pool when
 // its last user releases it.
 type Block struct {
-	B    []byte
-	pool *sync.Pool
-	refs atomic.Int32
+	B       []byte
+	pool    *sync.Pool
+	refs    atomic.Int32
+	counted bool // its size is counted as waiting for analysis; one handle's lock guards it
 }
 
 // NewPool returns a pool of Blocks of size bytes.
@@ -24,6 +25,7 @@ func NewPool(size int) *sync.Pool {
 func Take(p *sync.Pool) *Block {
 	b := p.Get().(*Block)
 	b.refs.Store(1)
+	b.counted = false
 	return b
 }
 

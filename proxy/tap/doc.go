@@ -37,7 +37,10 @@ type Config struct {
 	MaxMemory int64 `yaml:"max_memory"`
 	// Workers is how many goroutines analyse: as many as GOMAXPROCS, at most 4.
 	Workers int `yaml:"workers"`
-	// Latency is how long bytes may wait before they are looked at: 5ms.
+	// Off takes bytes over and looks at none of them: it measures what the
+	// hand-over alone costs.
+	Off bool `yaml:"off"`
+	// Latency is how long bytes may wait before they are looked at: 20ms.
 	Latency time.Duration `yaml:"latency"`
 }
 
@@ -59,7 +62,7 @@ func (c Config) WithDefaults() Config {
 		c.MaxMemory = 256 << 20
 	}
 	if c.Latency == 0 {
-		c.Latency = 5 * time.Millisecond
+		c.Latency = 20 * time.Millisecond
 	}
 	return c
 }

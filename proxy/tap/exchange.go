@@ -246,6 +246,7 @@ func (x *exchange) event(e sse.Event) {
 		x.b.Analysis("truncated", fmt.Sprintf("event of %d bytes, over %d", e.Size, x.c.cfg.MaxEvent))
 		return
 	}
+	x.c.reader.Brief = x.b.Learned()
 	ev, err := x.c.reader.SSE(e.Type, e.Data, x.family)
 	if err != nil {
 		if x.known {

@@ -32,7 +32,7 @@ type item struct {
 
 // copyBelow is the size up to which a read is copied rather than kept: keeping
 // a few bytes would keep a whole buffer.
-const copyBelow = 8 << 10
+const copyBelow = 1 << 10
 
 // hurryAbove is the backlog at which a worker does not wait any longer.
 const hurryAbove = 256 << 10
@@ -65,10 +65,13 @@ func (h *Handle) Data(dir Dir, b *Block, p []byte, mono, first int64) (kept bool
 	}
 	a := h.w.a
 	n := int64(len(p))
-	if kept = len(p) >= copyBelow; kept {
-		n = int64(len(b.B))
-	}
+	kept = len(p) >= copyBelow
 	h.mu.Lock()
+	if kept { // what is held is the whole block, once
+		if n = int64(len(b.B)); b.counted {
+			n = 0
+		}
+	}
 	if h.bytes+n > a.cfg.MaxQueue || a.queued.Load()+n > a.cfg.MaxMemory {
 		h.drop(dir, int64(len(p)), mono)
 		h.mu.Unlock()
@@ -77,6 +80,7 @@ func (h *Handle) Data(dir Dir, b *Block, p []byte, mono, first int64) (kept bool
 	it := item{kind: kData, dir: dir, mono: mono, first: first}
 	if kept {
 		b.Keep()
+		b.counted = true
 		it.data, it.block = p, b
 	} else {
 		it.data, it.block = h.copy(p)
@@ -209,7 +213,11 @@ func (h *Handle) look() {
 		return
 	}
 	for i := range *items {
-		h.one(&(*items)[i])
+		if it := &(*items)[i]; !h.w.a.cfg.Off {
+			h.one(it)
+		} else if it.block != nil {
+			it.block.Release()
+		}
 	}
 	if h.tape != nil {
 		h.tape.flush()

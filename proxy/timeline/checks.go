@@ -77,6 +77,9 @@ func (s *sound) unmeasured(whole bool) []string {
 	if !declared || !whole {
 		out = append(out, "declared_total")
 	}
+	if s.cfg.Hash == "off" {
+		out = append(out, "repeated_audio")
+	}
 	if !whole && (s.ear == nil || !s.ear.found) {
 		out = append(out, "silence")
 	}

@@ -13,6 +13,9 @@ type Config struct {
 	// Rates maps a model's name to its sample rate in Hz, for wires that do not
 	// say it.
 	Rates map[string]int `yaml:"sample_rates"`
+	// Hash says whether the sound is hashed (audio.sha256): on, off, or auto, which
+	// is on where records are kept. It is the dearest part of looking at sound.
+	Hash string `yaml:"hash_audio"`
 	// SlowClientMS is how long writes to a client may block in all before its
 	// record says client_slow, in milliseconds: 50.
 	SlowClientMS int `yaml:"slow_client_ms"`
@@ -28,6 +31,9 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.AssumedRate == 0 {
 		c.AssumedRate = 24000
+	}
+	if c.Hash == "" {
+		c.Hash = "auto"
 	}
 	if c.SlowClientMS == 0 {
 		c.SlowClientMS = 50

@@ -259,7 +259,10 @@ func (b *Builder) measureSound(r *Record) {
 // countedSound fills in what rests on counted samples.
 func (b *Builder) countedSound(r *Record, a *Audio, frames int64) {
 	s := b.snd
-	a.Samples, a.SHA256 = i64(frames), str(s.sum())
+	a.Samples = i64(frames)
+	if s.cfg.Hash != "off" {
+		a.SHA256 = str(s.sum())
+	}
 	if s.format.Channels > 0 {
 		a.Channels, a.ChannelsSource = i64(int64(s.format.Channels)), str(s.chansFrom)
 	}

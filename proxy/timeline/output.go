@@ -48,6 +48,9 @@ func (b *Builder) Event(ev *dialect.Event, off int64) {
 	}
 }
 
+// Learned reports whether events need not be read for ids and names any more.
+func (b *Builder) Learned() bool { return b.serverID != "" && b.dialect != "" && b.model != "" }
+
 // learn keeps ids and names that an event carries.
 func (b *Builder) learn(ev *dialect.Event) {
 	if b.family == dialect.Other {

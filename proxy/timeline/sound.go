@@ -199,11 +199,13 @@ func (s *sound) Problem(k audio.Problem, detail string) { s.fail(string(k), deta
 
 // Samples is part of audio.Sink.
 func (s *sound) Samples(p []byte, pos audio.Pos) {
-	if s.hash == nil {
-		s.hash = sha256.New()
+	if s.cfg.Hash != "off" {
+		if s.hash == nil {
+			s.hash = sha256.New()
+		}
+		s.hash.Write(p)
+		s.repeat.add(p)
 	}
-	s.hash.Write(p)
-	s.repeat.add(p)
 	s.border.add(p, s.format)
 	s.play(len(p), pos)
 	s.listen(p, pos)

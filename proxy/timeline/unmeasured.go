@@ -105,7 +105,11 @@ func (b *Builder) unmeasuredSound(r *Record, put func(string, bool, string)) {
 	put("audio.container", a.Container == nil, reason)
 	put("audio.encoding", a.Encoding == nil, reason)
 	put("audio.samples", a.Samples == nil, reason)
-	put("audio.sha256", a.SHA256 == nil, reason)
+	if a.Samples != nil && b.cfg.Hash == "off" {
+		put("audio.sha256", a.SHA256 == nil, "hash_audio is off")
+	} else {
+		put("audio.sha256", a.SHA256 == nil, reason)
+	}
 	put("audio.channels", a.Channels == nil, reason)
 	put("audio.channels_source", a.ChannelsSource == nil, reason)
 	if a.Samples != nil {

@@ -96,14 +96,18 @@ def bodies(s, d: dict, r: dict) -> bool:
     return all(prefix(x, y) if s.cut else x == y for x, y in pairs)
 
 
+def framed(r: dict) -> bool:
+    return bool(wire.header(r["headers"], "transfer-encoding") or wire.header(r["headers"], "content-length"))
+
+
 def compare(c: Checks, name: str, s, direct: Run, relayed: Run) -> bool:
     """The client's side of both runs."""
     ok = c.same(f"{name}/connections", len(relayed.conns), len(direct.conns))
     ok &= c.same(f"{name}/exchanges", len(relayed.exchanges), len(s.truth))
     if s.view:
         c.same(f"{name}/client-view", relayed.view, direct.view)
-    if not ok:
-        return False
+    if not ok or s.loose:
+        return ok
     for n, (x, y) in enumerate(zip(direct.exchanges, relayed.exchanges)):
         d, r, at = x["response"], y["response"], f"{name}/{n}"
         if d is None or r is None:
@@ -115,7 +119,8 @@ def compare(c: Checks, name: str, s, direct: Run, relayed: Run) -> bool:
                [wire.normal(z) for z in d["body"].chunks()])
         if not s.cut:
             c.same(f"{at}/complete", r["complete"], d["complete"])
-            c.same(f"{at}/server-end", y["conn"].end_of("s"), x["conn"].end_of("s"))
+            if not d["complete"] or not framed(d):  # else both sides may close, and it is chance who is first
+                c.same(f"{at}/server-end", y["conn"].end_of("s"), x["conn"].end_of("s"))
     return True
 
 
@@ -150,6 +155,8 @@ def check_record(c: Checks, at: str, s, x: dict, rec: dict, n: int, truths: list
     c.that(f"{at}/dialect", rec.get("dialect") != other, rec.get("dialect"), "not " + other)
     if not s.named:
         c.same(f"{at}/request_id_source", rec.get("request_id_source"), "own")
+    if s.loose:
+        return
     if r.flow == "chat" and r.id and r.id.startswith("chatcmpl-"):
         c.same(f"{at}/server_request_id", rec.get("server_request_id"), r.id)
     if r.kind == "text/event-stream" or (r.response and r.kind.startswith("audio/")):
@@ -159,7 +166,10 @@ def check_record(c: Checks, at: str, s, x: dict, rec: dict, n: int, truths: list
     want = s.truth[n]
     truth = None
     if isinstance(want, int):
-        del truths[:want]
+        truth, truths[:want] = together(truths[:want]), []
+        if want:
+            bad = expect.agrees(r, truth, True)
+            c.that(f"{at}/delivered", not bad, bad, "what the engine handed out")
     elif want:
         truth = expect.pick(r, truths)
         if not c.that(f"{at}/engine-took-it", truth is not None, None, "an entry of the engine") or want == "any":
@@ -167,10 +177,18 @@ def check_record(c: Checks, at: str, s, x: dict, rec: dict, n: int, truths: list
         bad = expect.agrees(r, truth, want == "whole")
         c.that(f"{at}/delivered", not bad, bad, "what the engine handed out")
     partial = s.cut or want == "prefix"
-    if r.flow != "speech_batch":  # whether its base64 is looked into is the reader's choice
-        check_text(c, at, r, rec, truth, partial)
-        check_audio(c, at, r, rec, truth, partial)
+    check_text(c, at, r, rec, truth, partial)
+    check_audio(c, at, r, rec, truth, partial)
     check_points(c, at, s, x, r, rec, truth)
+
+
+def together(truths: list) -> servers.Truth:
+    """The items of a batch as one."""
+    out = servers.Truth("batch")
+    for t in truths:
+        out.chunks += t.chunks
+        out.first_audio_ns = max(out.first_audio_ns or 0, t.first_audio_ns or 0)
+    return out
 
 
 def check_text(c: Checks, at: str, r: expect.Reading, rec: dict, truth, partial: bool) -> None:
@@ -211,7 +229,7 @@ def check_audio(c: Checks, at: str, r: expect.Reading, rec: dict, truth, partial
     c.same(f"{at}/audio.channels", a.get("channels"), r.pcm.channels)
     c.same(f"{at}/audio.sample_rate", (a.get("sample_rate"), a.get("assumed_sample_rate")), (r.rate, r.rate_assumed))
     c.same(f"{at}/rate_assumed", "rate_assumed" in (rec.get("flags") or []), r.rate_assumed is not None)
-    if not partial and r.request["version"] == "HTTP/1.1":
+    if not partial and r.request["version"] == "HTTP/1.1" and r.flow != "speech_batch":
         c.same(f"{at}/audio.chunks", a.get("chunks"), r.pcm.chunks)
 
 
@@ -233,11 +251,10 @@ def check_points(c: Checks, at: str, s, x: dict, r: expect.Reading, rec: dict, t
         if o is None:
             c.that(f"{at}/unmeasured.{name}", p.get(name) is None, p.get(name), None)
     c.same(f"{at}/offsets.t_in", off.get("t_in"), r.request["start"] + 1)
-    order = [k for k in ("t_in", "t_up", "t_hdr", "t_text", "t_term") if p.get(k)]
-    order2 = [k for k in ("t_in", "t_hdr", "t_audio_event", "t_audio", "t_term") if p.get(k)]
-    early = r.response and (r.response["interim"] or r.response["status"] >= 400)  # may come before the last request byte
-    for keys in (order, order2):
-        keys = [k for k in keys if k != "t_up" or not early]
+    # t_up is stamped when the write returns, so a fast answer may come before it: it is not in the order.
+    for keys in (("t_in", "t_body"), ("t_in", "t_up"), ("t_in", "t_hdr", "t_text", "t_term"),
+                 ("t_in", "t_hdr", "t_audio_event", "t_audio", "t_term")):
+        keys = [k for k in keys if p.get(k)]
         c.that(f"{at}/order {'<='.join(keys)}", all(p[a] <= p[b] for a, b in zip(keys, keys[1:])), [p[k] for k in keys], "ascending")
     sent = conn.time_of("c", r.request["start"] + 1)
     c.that(f"{at}/t_in-after-send", (p.get("t_in") or 0) >= sent - SLACK, p.get("t_in"), f">= {sent}")
@@ -259,9 +276,13 @@ def check_records(c: Checks, name: str, s, run: Run, records: list[dict]) -> Non
             check_record(c, f"{name}/{n}", s, x, rec, n, truths)
         except (AssertionError, KeyError, TypeError, ValueError) as e:
             c.broke(f"{name}/{n}/reading", e)
-    if records and not s.cut:
-        for key, side in (("bytes_up", "c"), ("bytes_down", "s")):
-            c.same(f"{name}/{key}", sum(r.get(key) or 0 for r in records), sum(len(k.stream(side)) for k in run.conns))
+    if not records or s.cut or s.loose:
+        return
+    early = any("early_answer" in (r.get("flags") or []) for r in records)  # body bytes after the answer's end belong to no record
+    for key, side in (("bytes_up", "c"), ("bytes_down", "s")):
+        got, want = sum(r.get(key) or 0 for r in records), sum(len(k.stream(side)) for k in run.conns)
+        ok = want * 3 // 4 <= got <= want if early and side == "c" else got == want
+        c.that(f"{name}/{key}", ok, got, want)
 
 
 # -- main -----------------------------------------------------------------------------------------------

@@ -119,6 +119,10 @@ class Reading:
     def json_answer(self, d: dict, end: int) -> None:
         if self.flow == "transcription":
             self.text(d.get("text"), end)
+        for item in d.get("results") or [] if self.flow == "speech_batch" else []:
+            if item.get("audio_data"):
+                self.audio_event = end
+                self.add(base64.b64decode(item["audio_data"]), None, end)
         if self.flow != "chat":
             return
         self.id = self.id or d["id"]

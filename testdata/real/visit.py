@@ -272,8 +272,11 @@ def curl(*steps: Step, options: tuple = ("--http1.1",), head: bool = False):
 
 # -- a plain socket -------------------------------------------------------------------------------
 def plain_socket(*steps: Step, version: str = "1.1", together: bool = False, half_close: bool = False,
-                 reset_after: int | None = None, byte_by_byte: bool = False):
-    """Writes each request, reads its answer, then the next; together: all in one write. Leaves with a FIN, or a reset."""
+                 reset_after: int | None = None, byte_by_byte: bool = False, late_body: bool = False):
+    """Writes each request, reads its answer, then the next; together: all in one write. Leaves with a FIN, or a reset.
+
+    late_body: the first request's body is sent only after its answer, as a client does whose server is quicker.
+    """
 
     def raw(ctx: Context, n: int, s: Step) -> bytes:
         body = s.payload() or b""
@@ -290,6 +293,9 @@ def plain_socket(*steps: Step, version: str = "1.1", together: bool = False, hal
                 if byte_by_byte:
                     for i in range(len(piece)):
                         s.sendall(piece[i:i + 1])
+                elif late_body and n == 0:
+                    head, _, late = piece.partition(b"\r\n\r\n")
+                    s.sendall(head + b"\r\n\r\n")
                 else:
                     s.sendall(piece)
                 if half_close:
@@ -303,6 +309,8 @@ def plain_socket(*steps: Step, version: str = "1.1", together: bool = False, hal
                     if reset_after and len(got) >= reset_after:
                         wire.linger0(s)
                         return {"reset": True}
+                if late_body and n == 0:
+                    s.sendall(late)
         return {"answers": answers(got, steps)}
 
     return job

@@ -11,12 +11,27 @@ import (
 // SGLang-Omni and OpenAI put it into delta.audio.data.
 func (r *Reader) chat(ev *Event, root jsonscan.Value) {
 	ev.Family = Chat
-	ev.ID, ev.Model = root.Get("id").Str(), root.Get("model").Str()
-	if n, ok := root.Get("usage").Get("completion_tokens").Int(); ok {
-		ev.Tokens = n
+	var modality, choices jsonscan.Value
+	for m := range root.All() {
+		switch string(m.Key()) {
+		case "modality":
+			modality = m
+		case "choices":
+			choices = m
+		case "usage":
+			if n, ok := m.Get("completion_tokens").Int(); ok {
+				ev.Tokens = n
+			}
+		case "id":
+			if !r.Brief {
+				ev.ID = m.Str()
+			}
+		case "model":
+			if !r.Brief {
+				ev.Model = m.Str()
+			}
+		}
 	}
-	modality := root.Get("modality").Str()
-	choices := root.Get("choices")
 	ev.Choices = choices.Len()
 	for c := range choices.All() {
 		if f := c.Get("finish_reason"); f.Kind() == jsonscan.String {
@@ -29,44 +44,61 @@ func (r *Reader) chat(ev *Event, root jsonscan.Value) {
 	// with n > 1 the sound of one output is repeated in every choice: the first counts
 	c := choices.Index(0)
 	delta := c.Get("delta")
-	switch {
-	case modality == "audio":
-		meta := c.Get("audio_metadata")
-		r.part(ev, delta.Get("content"), Part{
-			Format: meta.Get("format").Str(), Rate: number(meta.Get("sample_rate_hz")),
-			Channels: number(meta.Get("channels")), Frames: int64(number(meta.Get("frame_count"))),
-		})
-		if d := delta.Get("audio"); d.There() && len(r.parts) == 0 {
-			r.part(ev, d.Get("data"), Part{})
-		}
-	default:
+	if string(plain(modality)) == "audio" {
+		r.modalAudio(ev, c, delta)
+	} else {
 		r.chatDelta(ev, delta)
 	}
-	ev.Dialect = chatDialect(root, c, delta, r.doc.Spaced())
+	if !r.Brief {
+		ev.Dialect = chatDialect(root, c, delta, r.doc.Spaced())
+	}
+}
+
+// modalAudio reads vLLM-Omni's sound in delta.content.
+func (r *Reader) modalAudio(ev *Event, choice, delta jsonscan.Value) {
+	p := Part{}
+	if meta := choice.Get("audio_metadata"); meta.There() {
+		p = Part{
+			Format: meta.Get("format").Str(), Rate: number(meta.Get("sample_rate_hz")),
+			Channels: number(meta.Get("channels")), Frames: int64(number(meta.Get("frame_count"))),
+		}
+	}
+	r.part(ev, delta.Get("content"), p)
+	if d := delta.Get("audio"); d.There() && len(r.parts) == 0 {
+		r.part(ev, d.Get("data"), Part{})
+	}
 }
 
 // chatDelta reads text and OpenAI-style sound of a delta.
 func (r *Reader) chatDelta(ev *Event, delta jsonscan.Value) {
-	if content := delta.Get("content"); content.Kind() == jsonscan.String {
-		ev.Text = r.text(content)
-	}
-	for _, name := range []string{"reasoning", "reasoning_content"} {
-		if b := r.text(delta.Get(name)); len(b) > 0 {
-			ev.Reasoning = b
+	var sound jsonscan.Value
+	for m := range delta.All() {
+		switch string(m.Key()) {
+		case "content":
+			ev.Text = r.text(m)
+		case "reasoning", "reasoning_content":
+			if b := r.text(m); len(b) > 0 {
+				ev.Reasoning = b
+			}
+		case "refusal":
+			ev.Refusal = r.text(m)
+		case "tool_calls":
+			ev.Tool = ev.Tool || m.Len() > 0
+		case "function_call":
+			ev.Tool = ev.Tool || m.There()
+		case "audio":
+			sound = m
 		}
 	}
-	ev.Refusal = r.text(delta.Get("refusal"))
-	ev.Tool = delta.Get("tool_calls").Len() > 0 || delta.Get("function_call").There()
-	sound := delta.Get("audio")
-	switch {
-	case sound.Kind() == jsonscan.Object:
+	switch sound.Kind() {
+	case jsonscan.Object:
 		if len(ev.Text) == 0 {
 			ev.Text = r.text(sound.Get("transcript"))
 		}
 		if sound.Get("data").Kind() != jsonscan.Missing {
 			r.part(ev, sound.Get("data"), Part{Format: sound.Get("format").Str(), Rate: number(sound.Get("sample_rate"))})
 		}
-	case sound.Kind() == jsonscan.Null:
+	case jsonscan.Null:
 		ev.AudioTyped = true // an audio event with nothing in it (case C17)
 	}
 }

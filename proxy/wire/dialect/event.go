@@ -97,9 +97,10 @@ type Event struct {
 
 // Reader reads events. It is used again and again by one stream.
 type Reader struct {
-	doc     jsonscan.Doc
-	scratch []byte
-	parts   []Part
+	doc   jsonscan.Doc
+	parts []Part
+	// Brief says that ids and names are known already: they are not read again.
+	Brief bool
 }
 
 // isDone is the marker that ends OpenAI's streams; it is no JSON.
@@ -117,31 +118,51 @@ func (r *Reader) SSE(typ, data []byte, family Family) (Event, error) {
 	ev := Event{Tokens: -1}
 	r.parts = r.parts[:0]
 	root := r.doc.Root()
-	switch kind := root.Get("type").Str(); {
-	case root.Get("error").There() || string(typ) == "error" || kind == "error" || kind == "speech.audio.error":
+	var kind, object, failed jsonscan.Value // one pass over the members
+	for m := range root.All() {
+		switch string(m.Key()) {
+		case "type":
+			kind = m
+		case "object":
+			object = m
+		case "error":
+			failed = m
+		}
+	}
+	t := plain(kind)
+	switch {
+	case failed.There() || string(typ) == "error" || string(t) == "error" || string(t) == "speech.audio.error":
 		ev.Err = failure(root)
-		ev.Family = familyOfError(kind, family)
-	case isSpeechEvent(kind):
-		r.speechEvent(&ev, root, kind, typ)
-	case isTranscript(kind):
-		r.transcript(&ev, root, kind)
+		ev.Family = familyOfError(string(t), family)
+	case isSpeechEvent(string(t)):
+		r.speechEvent(&ev, root, string(t), typ)
+	case isTranscript(string(t)):
+		r.transcript(&ev, root, string(t))
 	default:
-		r.object(&ev, root)
+		r.object(&ev, root, plain(object))
 	}
 	ev.Parts = r.parts
 	return ev, nil
 }
 
+// plain returns the text of a string without escapes, as kinds are.
+func plain(v jsonscan.Value) []byte {
+	if !v.Plain() {
+		return nil
+	}
+	return v.Raw()
+}
+
 // object reads an event or answer by its object field.
-func (r *Reader) object(ev *Event, root jsonscan.Value) {
-	switch kind := root.Get("object").Str(); {
-	case kind == "chat.completion.chunk" || kind == "" && root.Get("choices").Index(0).Get("delta").There():
+func (r *Reader) object(ev *Event, root jsonscan.Value, kind []byte) {
+	switch {
+	case string(kind) == "chat.completion.chunk" || len(kind) == 0 && root.Get("choices").Index(0).Get("delta").There():
 		r.chat(ev, root)
-	case kind == "audio.speech.chunk":
+	case string(kind) == "audio.speech.chunk":
 		r.speechChunk(ev, root)
-	case kind == "text_completion":
+	case string(kind) == "text_completion":
 		r.completion(ev, root)
-	case kind == "image.edit.chunk":
+	case string(kind) == "image.edit.chunk":
 		ev.Family = ImageEvents
 	default:
 		ev.Unknown = true

@@ -240,6 +240,14 @@ func escapeLen(b []byte) int {
 // hasControl reports whether b holds a byte below 0x20, eight bytes at a time.
 func hasControl(b []byte) bool {
 	const low, high = 0x2020202020202020, 0x8080808080808080
+	for len(b) >= 32 { // long strings are nearly all of an event
+		v0, v1 := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])
+		v2, v3 := binary.LittleEndian.Uint64(b[16:]), binary.LittleEndian.Uint64(b[24:])
+		if ((v0-low)&^v0|(v1-low)&^v1|(v2-low)&^v2|(v3-low)&^v3)&high != 0 {
+			return true
+		}
+		b = b[32:]
+	}
 	for len(b) >= 8 {
 		v := binary.LittleEndian.Uint64(b)
 		if (v-low)&^v&high != 0 {

@@ -29,15 +29,24 @@ func (v Value) There() bool { return v.Kind() > Null }
 
 // Get returns the member of an object with that name.
 func (v Value) Get(name string) Value {
-	var found Value
-	if v.Kind() == Object {
-		for c := range v.All() {
-			if c.keyIs(name) {
-				found = c
+	if v.Kind() != Object {
+		return Value{}
+	}
+	found := int32(-1)
+	i := v.i + 1
+	for range v.node().children {
+		n := &v.d.nodes[i]
+		if n.keyEscaped || int(n.keyEnd-n.keyAt) == len(name) {
+			if (Value{v.d, i}).KeyIs(name) {
+				found = i
 			}
 		}
+		i = n.next
 	}
-	return found
+	if found < 0 {
+		return Value{}
+	}
+	return Value{v.d, found}
 }
 
 // Index returns element n of an array.
@@ -74,7 +83,14 @@ func (v Value) All() iter.Seq[Value] {
 	}
 }
 
-func (v Value) keyIs(name string) bool {
+// Key returns the raw name of an object's member; escapes stand as they came.
+func (v Value) Key() []byte {
+	n := v.node()
+	return v.d.b[n.keyAt:n.keyEnd]
+}
+
+// KeyIs reports whether an object's member has that name.
+func (v Value) KeyIs(name string) bool {
 	n := v.node()
 	k := v.d.b[n.keyAt:n.keyEnd]
 	if !n.keyEscaped {

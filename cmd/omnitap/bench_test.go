@@ -1,0 +1,452 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"runtime/pprof"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// The benchmarks run each relay as a process of its own, so that its CPU time is
+// its own: the test binary starts itself again with childEnv set to what to be.
+const (
+	childEnv    = "OMNITAP_BENCH_CHILD"
+	upstreamEnv = "OMNITAP_BENCH_UPSTREAM"
+)
+
+func TestMain(m *testing.M) {
+	if kind := os.Getenv(childEnv); kind != "" {
+		os.Exit(benchChild(kind, os.Getenv(upstreamEnv)))
+	}
+	os.Exit(m.Run())
+}
+
+// relayKinds are what is compared: the limit, what everybody would use, our
+// forward path with stamps and hand-over, with the whole analysis, and with that
+// writing a run directory, audio hashes in it.
+var relayKinds = []string{"bare", "reverseproxy", "forward", "analysis", "full"}
+
+func benchChild(kind, upstream string) int {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	if dir := os.Getenv("PROF"); dir != "" {
+		f, _ := os.Create(dir + "/" + kind + ".prof")
+		_ = pprof.StartCPUProfile(f)
+		defer pprof.StopCPUProfile()
+	}
+	switch kind {
+	case "bare":
+		go bareRelay(upstream)
+	case "reverseproxy":
+		go reverseProxy(upstream)
+	case "forward", "analysis", "full":
+		go omnitapChild(ctx, kind, upstream)
+	}
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() { // each line asks for the CPU time and memory so far
+		var u syscall.Rusage
+		_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+		fmt.Println("cpu", u.Utime.Nano()+u.Stime.Nano(), rss())
+	}
+	return 0
+}
+
+func rss() int64 {
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	n, _ := strconv.ParseInt(strings.Fields(string(b))[1], 10, 64)
+	return n * int64(os.Getpagesize())
+}
+
+func omnitapChild(ctx context.Context, kind, upstream string) {
+	f := &serveFlags{fileConfig: fileConfig{Upstream: "http://" + upstream, Listen: "127.0.0.1:0", Admin: "off", Log: "off"}}
+	if kind == "forward" {
+		f.Tap.Off = true
+	} else if kind == "full" {
+		dir, err := os.MkdirTemp("", "omnitap-bench-")
+		if err != nil {
+			panic(err)
+		}
+		f.Out = dir
+	}
+	a := &app{os.Stdout, os.Stderr}
+	s, err := a.build(ctx, f)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("addr", s.listener.Addr())
+	_ = s.run(ctx)
+}
+
+func reverseProxy(upstream string) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // lives as long as the process
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("addr", ln.Addr())
+	target := &url.URL{Scheme: "http", Host: upstream}
+	p := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }, FlushInterval: -1}
+	p.Transport = &http.Transport{MaxIdleConnsPerHost: 10000, DisableCompression: true}
+	_ = (&http.Server{Handler: p, ReadHeaderTimeout: time.Minute}).Serve(ln)
+}
+
+// bareRelay is the limit: a goroutine a direction, raw system calls, no stamps.
+func bareRelay(upstream string) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // lives as long as the process
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("addr", ln.Addr())
+	for {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			u, err := net.Dial("tcp", upstream) //nolint:noctx // lives as long as the process
+			if err != nil {
+				_ = c.Close()
+				return
+			}
+			go bareCopy(u.(*net.TCPConn), c.(*net.TCPConn))
+			bareCopy(c.(*net.TCPConn), u.(*net.TCPConn))
+		}()
+	}
+}
+
+var bareBuffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
+
+func bareCopy(dst, src *net.TCPConn) {
+	r, err1 := src.SyscallConn()
+	w, err2 := dst.SyscallConn()
+	if err1 != nil || err2 != nil {
+		return
+	}
+	var buf *[]byte
+	var n int
+	var e syscall.Errno
+	recv := func(fd uintptr) bool {
+		if buf == nil {
+			buf = bareBuffers.Get().(*[]byte)
+		}
+		m, _, en := syscall.RawSyscall6(syscall.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&(*buf)[0])), uintptr(len(*buf)), syscall.MSG_DONTWAIT, 0, 0)
+		n, e = int(m), en
+		if en == syscall.EAGAIN {
+			bareBuffers.Put(buf)
+			buf = nil
+			return false
+		}
+		return true
+	}
+	var out []byte
+	send := func(fd uintptr) bool {
+		for len(out) > 0 {
+			m, _, en := syscall.RawSyscall6(syscall.SYS_SENDTO, fd, uintptr(unsafe.Pointer(&out[0])), uintptr(len(out)), syscall.MSG_NOSIGNAL|syscall.MSG_DONTWAIT, 0, 0)
+			if en == syscall.EAGAIN {
+				return false
+			}
+			if en != 0 {
+				return true
+			}
+			out = out[m:]
+		}
+		return true
+	}
+	for {
+		if r.Read(recv) != nil || e != 0 || n == 0 {
+			_ = dst.CloseWrite()
+			return
+		}
+		out = (*buf)[:n]
+		if w.Write(send) != nil || len(out) > 0 {
+			return
+		}
+	}
+}
+
+// child is a relay process.
+type child struct {
+	cmd  *exec.Cmd
+	in   io.Writer
+	out  *bufio.Scanner
+	addr string
+}
+
+func startChild(tb testing.TB, kind, upstream string) *child {
+	tb.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	cmd := exec.CommandContext(context.WithoutCancel(tb.Context()), exe)
+	cmd.Env = append(os.Environ(), childEnv+"="+kind, upstreamEnv+"="+upstream)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+	c := &child{cmd: cmd, in: in, out: bufio.NewScanner(out)}
+	if !c.out.Scan() {
+		tb.Fatal("the relay did not start")
+	}
+	c.addr = strings.TrimPrefix(c.out.Text(), "addr ")
+	tb.Cleanup(func() {
+		_ = in.Close()
+		_ = cmd.Wait()
+	})
+	return c
+}
+
+// usage returns the relay's CPU time in ns and its resident memory in bytes.
+func (c *child) usage(tb testing.TB) (cpu, mem int64) {
+	tb.Helper()
+	if _, err := io.WriteString(c.in, "\n"); err != nil {
+		tb.Fatal(err)
+	}
+	if !c.out.Scan() {
+		tb.Fatal("the relay is gone")
+	}
+	if _, err := fmt.Sscanf(c.out.Text(), "cpu %d %d", &cpu, &mem); err != nil {
+		tb.Fatal(err)
+	}
+	return cpu, mem
+}
+
+// pacer is an upstream that sends one event a stream each time it is asked to.
+type pacer struct {
+	ln      net.Listener
+	chunk   []byte
+	head    string
+	streams chan *net.TCPConn
+}
+
+func startPacer(tb testing.TB, head string, event []byte) *pacer {
+	tb.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed with the test
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p := &pacer{ln: ln, head: head, streams: make(chan *net.TCPConn, 8192)}
+	p.chunk = append(fmt.Appendf(nil, "%x\r\n", len(event)), event...)
+	p.chunk = append(p.chunk, "\r\n"...)
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				req, err := http.ReadRequest(bufio.NewReader(c))
+				if err != nil {
+					return
+				}
+				_, _ = io.Copy(io.Discard, req.Body)
+				// ReverseProxy cuts about one in a hundred answers that come at once
+				time.Sleep(10 * time.Millisecond)
+				_, _ = io.WriteString(c, p.head)
+				p.streams <- c.(*net.TCPConn)
+			}()
+		}
+	}()
+	tb.Cleanup(func() { _ = ln.Close() })
+	return p
+}
+
+const (
+	sseHead = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+	pcmHead = "HTTP/1.1 200 OK\r\nContent-Type: audio/pcm\r\nX-Sample-Rate: 24000\r\nX-Channels: 1\r\nTransfer-Encoding: chunked\r\n\r\n"
+)
+
+// stream is one open stream through a relay.
+type stream struct {
+	up, down net.Conn
+}
+
+// open opens a stream and takes its head.
+func (p *pacer) open(tb testing.TB, addr, path string) *stream {
+	tb.Helper()
+	c, err := net.Dial("tcp", addr) //nolint:noctx // closed with the test
+	if err != nil {
+		tb.Fatal(err)
+	}
+	body := `{"model":"m","stream":true,"modalities":["text","audio"]}`
+	if _, err := fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body); err != nil {
+		tb.Fatal(err)
+	}
+	s := &stream{up: <-p.streams, down: c}
+	b := make([]byte, 1)
+	for got := ""; !strings.HasSuffix(got, "\r\n\r\n"); got += string(b) {
+		if _, err := c.Read(b); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return s
+}
+
+func (s *stream) close() {
+	_ = s.up.Close()
+	_ = s.down.Close()
+}
+
+// pump sends n events through the stream, each when the one before has arrived,
+// and adds the times from just ahead of the send to arrival.
+func (s *stream) pump(chunk []byte, n int, took []time.Duration) ([]time.Duration, error) {
+	buf := make([]byte, 64<<10)
+	for range n {
+		time.Sleep(time.Millisecond) // a stream's pace, not a wait for anything
+		t := time.Now()
+		if _, err := s.up.Write(chunk); err != nil {
+			return took, err
+		}
+		for got := 0; got < len(chunk); {
+			m, err := s.down.Read(buf)
+			if err != nil {
+				return took, err
+			}
+			got += m
+		}
+		took = append(took, time.Since(t))
+	}
+	return took, nil
+}
+
+// workloads are what passes: text deltas, raw chunks of 80 ms, base64 audio.
+func workloads() []struct {
+	name, path, head string
+	event            []byte
+} {
+	text := `data: {"id":"chatcmpl-q1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,"finish_reason":null,"token_ids":null}],"modality":"text"}` + "\n\n"
+	pcm := make([]byte, 3840)
+	for i := range pcm {
+		pcm[i] = byte(i * 7)
+	}
+	b64 := strings.Repeat("AAECAwQF", 800)
+	sound := `data: {"id":"chatcmpl-q1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"` + b64 + `"},"logprobs":null,"finish_reason":null}],"usage":{"prompt_tokens":7,"total_tokens":7,"completion_tokens":0},"modality":"audio"}` + "\n\n"
+	return []struct {
+		name, path, head string
+		event            []byte
+	}{
+		{"sse220", "/v1/chat/completions", sseHead, []byte(text)},
+		{"raw3840", "/v1/audio/speech", pcmHead, pcm},
+		{"b64audio6400", "/v1/chat/completions", sseHead, []byte(sound)},
+	}
+}
+
+// BenchmarkRelay compares the relays side by side: rounds of the same events in
+// turn, so that a noisy machine disturbs all of them alike. It reports CPU time
+// per event of each relay and the ratios, and the added latency.
+func BenchmarkRelay(b *testing.B) {
+	for _, w := range workloads() {
+		b.Run(w.name, func(b *testing.B) { benchRelay(b, w.path, w.head, w.event) })
+	}
+}
+
+const (
+	benchStreams = 16
+	benchRound   = 250 // events a stream and round
+)
+
+func benchRelay(b *testing.B, path, head string, event []byte) {
+	p := startPacer(b, head, event)
+	kinds := append([]string{"direct"}, relayKinds...)
+	kinds = append(kinds, "bare-again") // the noise: the same against itself
+	streams, children := map[string][]*stream{}, map[string]*child{}
+	for _, k := range kinds {
+		addr := p.ln.Addr().String()
+		if k != "direct" {
+			children[k] = startChild(b, strings.TrimSuffix(k, "-again"), addr)
+			addr = children[k].addr
+		}
+		for range benchStreams {
+			s := p.open(b, addr, path)
+			defer s.close()
+			streams[k] = append(streams[k], s)
+		}
+	}
+	cpu, took, events := map[string]int64{}, map[string][]time.Duration{}, 0
+	for b.Loop() {
+		events += benchStreams * benchRound
+		order := slices.Clone(kinds)
+		if events/(benchStreams*benchRound)%2 == 0 {
+			slices.Reverse(order)
+		}
+		for _, k := range order {
+			var before int64
+			if c := children[k]; c != nil {
+				before, _ = c.usage(b)
+			}
+			took[k] = append(took[k], pumpAll(b, k, streams[k], p.chunk)...)
+			if c := children[k]; c != nil {
+				after, _ := c.usage(b)
+				cpu[k] += after - before
+			}
+		}
+	}
+	reportRelays(b, cpu, took, events)
+}
+
+// pumpAll pumps a round through all streams at once.
+func pumpAll(b *testing.B, kind string, streams []*stream, chunk []byte) []time.Duration {
+	var mu sync.Mutex
+	var all []time.Duration
+	var wg sync.WaitGroup
+	for _, s := range streams {
+		wg.Go(func() {
+			took, err := s.pump(chunk, benchRound, make([]time.Duration, 0, benchRound))
+			if err != nil {
+				b.Errorf("%s: %v", kind, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, took...)
+		})
+	}
+	wg.Wait()
+	return all
+}
+
+func reportRelays(b *testing.B, cpu map[string]int64, took map[string][]time.Duration, events int) {
+	per := func(k string) float64 { return float64(cpu[k]) / float64(events) }
+	for _, k := range relayKinds {
+		b.ReportMetric(per(k), k+"-cpu-ns/event")
+	}
+	b.ReportMetric(per("forward")/per("bare"), "forward/bare")
+	b.ReportMetric(per("bare-again")/per("bare"), "bare/bare")
+	b.ReportMetric(per("analysis")/per("reverseproxy"), "analysis/reverseproxy")
+	b.ReportMetric(per("full")/per("reverseproxy"), "full/reverseproxy")
+	b.ReportMetric(per("bare")/per("reverseproxy"), "bare/reverseproxy")
+	at := func(k string, q float64) float64 {
+		v := took[k]
+		slices.Sort(v)
+		return float64(v[int(q*float64(len(v)-1))].Nanoseconds()) / 1e3
+	}
+	for _, k := range []string{"bare", "bare-again", "forward", "analysis", "full", "reverseproxy"} {
+		b.ReportMetric(at(k, .5)-at("direct", .5), k+"-added-p50-us")
+		b.ReportMetric(at(k, .99)-at("direct", .99), k+"-added-p99-us")
+	}
+	b.ReportMetric(0, "ns/op") // what a round takes says nothing
+}
