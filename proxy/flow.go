@@ -89,8 +89,8 @@ func (f *flow) release() {
 	}
 }
 
-// errWrite marks an error that came from writing.
-type errWrite struct{ error }
+// writeError marks an error that came from writing.
+type writeError struct{ error }
 
 // run moves bytes until the source ends (nil for FIN) or either side fails.
 func (f *flow) run() error {
@@ -100,7 +100,7 @@ func (f *flow) run() error {
 		p, mono, first, err := f.read()
 		if len(p) > 0 {
 			if werr := f.forward(p, mono, first); werr != nil {
-				return errWrite{werr}
+				return writeError{werr}
 			}
 		}
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {

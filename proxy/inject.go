@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/binary"
+	"net/http"
 	"strconv"
 	"sync/atomic"
 
@@ -75,7 +76,7 @@ func (i *injector) Head(h *http1.Head, end int64) http1.Expect {
 	if _, ok := h.Get("X-Request-Id"); !ok {
 		i.puts = append(i.puts, put{end, i.ids.next()})
 	}
-	if h.Method == "CONNECT" || h.Has("Connection", "upgrade") {
+	if h.Method == http.MethodConnect || h.Has("Connection", "upgrade") {
 		return http1.Upgraded
 	}
 	return http1.ByHead

@@ -114,7 +114,7 @@ func TestAnswerAheadOfReset(t *testing.T) {
 
 // TestUnreachable: the client gets a 502 that names the reason, and the record too.
 func TestUnreachable(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // to find a free port
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

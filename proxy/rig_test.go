@@ -85,7 +85,7 @@ func startRig(t testing.TB, upstream string, change func(*Config, *tap.Config)) 
 // script runs a raw TCP server: one call a connection.
 func script(t testing.TB, serve func(c *net.TCPConn)) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a test's own listener
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func script(t testing.TB, serve func(c *net.TCPConn)) string {
 
 func dialRaw(t testing.TB, addr string) *net.TCPConn {
 	t.Helper()
-	c, err := net.Dial("tcp", addr) //nolint:noctx // a test's own connection
+	c, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,7 +51,7 @@ func (x *session) flows() (up, down *flow) {
 func (x *session) upwards(f *flow) {
 	err := f.run()
 	now := x.s.clock.now()
-	var w errWrite
+	var w writeError
 	switch {
 	case x.ending.Load():
 	case err == nil && !x.client.wasReset():
@@ -70,7 +70,7 @@ func (x *session) upwards(f *flow) {
 func (x *session) downwards(f *flow) {
 	err := f.run()
 	now := x.s.clock.now()
-	var w errWrite
+	var w writeError
 	switch {
 	case x.ending.Load():
 	case errors.As(err, &w):

@@ -61,7 +61,7 @@ func benchChild(kind, upstream string) int {
 	for in.Scan() { // each line asks for the CPU time and memory so far
 		var u syscall.Rusage
 		_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-		fmt.Println("cpu", u.Utime.Nano()+u.Stime.Nano(), rss())
+		_, _ = fmt.Fprintln(os.Stdout, "cpu", u.Utime.Nano()+u.Stime.Nano(), rss())
 	}
 	return 0
 }
@@ -77,9 +77,10 @@ func rss() int64 {
 
 func omnitapChild(ctx context.Context, kind, upstream string) {
 	f := &serveFlags{fileConfig: fileConfig{Upstream: "http://" + upstream, Listen: "127.0.0.1:0", Admin: "off", Log: "off"}}
-	if kind == "forward" {
+	switch kind {
+	case "forward":
 		f.Tap.Off = true
-	} else if kind == "full" {
+	case "full":
 		dir, err := os.MkdirTemp("", "omnitap-bench-")
 		if err != nil {
 			panic(err)
@@ -91,16 +92,16 @@ func omnitapChild(ctx context.Context, kind, upstream string) {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println("addr", s.listener.Addr())
+	_, _ = fmt.Fprintln(os.Stdout, "addr", s.listener.Addr())
 	_ = s.run(ctx)
 }
 
 func reverseProxy(upstream string) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // lives as long as the process
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println("addr", ln.Addr())
+	_, _ = fmt.Fprintln(os.Stdout, "addr", ln.Addr())
 	target := &url.URL{Scheme: "http", Host: upstream}
 	p := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }, FlushInterval: -1}
 	p.Transport = &http.Transport{MaxIdleConnsPerHost: 10000, DisableCompression: true}
@@ -109,18 +110,18 @@ func reverseProxy(upstream string) {
 
 // bareRelay is the limit: a goroutine a direction, raw system calls, no stamps.
 func bareRelay(upstream string) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // lives as long as the process
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println("addr", ln.Addr())
+	_, _ = fmt.Fprintln(os.Stdout, "addr", ln.Addr())
 	for {
 		c, err := ln.Accept()
 		if err != nil {
 			return
 		}
 		go func() {
-			u, err := net.Dial("tcp", upstream) //nolint:noctx // lives as long as the process
+			u, err := net.Dial("tcp", upstream)
 			if err != nil {
 				_ = c.Close()
 				return
@@ -246,7 +247,7 @@ type pacer struct {
 
 func startPacer(tb testing.TB, head string, event []byte) *pacer {
 	tb.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed with the test
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -289,7 +290,7 @@ type stream struct {
 // open opens a stream and takes its head.
 func (p *pacer) open(tb testing.TB, addr, path string) *stream {
 	tb.Helper()
-	c, err := net.Dial("tcp", addr) //nolint:noctx // closed with the test
+	c, err := net.Dial("tcp", addr)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -115,6 +115,12 @@ func checkDisk() finding {
 	return f
 }
 
+// answer is what a server said to one question.
+type answer struct {
+	code                 int
+	status, server, body string
+}
+
 // checkUpstream asks the server what it is.
 func checkUpstream(ctx context.Context, base string) []finding {
 	reach := finding{Name: "upstream", Required: true, Needed: "an HTTP server that answers GET /v1/models"}
@@ -124,40 +130,40 @@ func checkUpstream(ctx context.Context, base string) []finding {
 		return []finding{reach}
 	}
 	client := &http.Client{Timeout: 10 * time.Second}
-	get := func(path string) (*http.Response, []byte, error) {
+	get := func(path string) (answer, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(base, "/")+path, nil)
 		if err != nil {
-			return nil, nil, fmt.Errorf("making a request: %w", err)
+			return answer{}, fmt.Errorf("making a request: %w", err)
 		}
 		resp, err := client.Do(req)
 		if err != nil {
-			return nil, nil, fmt.Errorf("asking: %w", err)
+			return answer{}, fmt.Errorf("asking: %w", err)
 		}
 		b, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-		return resp, b, errors.Join(err, resp.Body.Close())
+		return answer{resp.StatusCode, resp.Status, resp.Header.Get("Server"), string(b)}, errors.Join(err, resp.Body.Close())
 	}
-	resp, body, err := get("/v1/models")
+	models, err := get("/v1/models")
 	if err != nil {
 		reach.Found = err.Error()
 		return []finding{reach}
 	}
-	reach.OK, reach.Found = true, fmt.Sprintf("answers %s, server %q", resp.Status, resp.Header.Get("Server"))
-	out := []finding{reach, guess(body, get)}
-	if hresp, _, err := get("/health"); err == nil {
-		out = append(out, finding{Name: "health", OK: hresp.StatusCode < 300, Found: hresp.Status + " (no proof of life)"})
+	reach.OK, reach.Found = true, fmt.Sprintf("answers %s, server %q", models.status, models.server)
+	out := []finding{reach, guess(models.body, get)}
+	if h, err := get("/health"); err == nil {
+		out = append(out, finding{Name: "health", OK: h.code < 300, Found: h.status + " (no proof of life)"})
 	}
 	return out
 }
 
 // guess names the server by what it says of itself.
-func guess(models []byte, get func(string) (*http.Response, []byte, error)) finding {
+func guess(models string, get func(string) (answer, error)) finding {
 	f := finding{Name: "server kind", Found: "unknown", Needed: "vLLM-Omni or SGLang-Omni for stage probes; any OpenAI-like server is measured"}
 	switch {
-	case strings.Contains(string(models), `"owned_by":"sglang-omni"`), strings.Contains(string(models), `"owned_by": "sglang-omni"`):
+	case strings.Contains(models, `"owned_by":"sglang-omni"`), strings.Contains(models, `"owned_by": "sglang-omni"`):
 		f.OK, f.Found = true, "SGLang-Omni"
-	case strings.Contains(string(models), `"owned_by":"vllm`), strings.Contains(string(models), `"owned_by": "vllm`):
+	case strings.Contains(models, `"owned_by":"vllm`), strings.Contains(models, `"owned_by": "vllm`):
 		f.OK, f.Found = true, "vLLM or vLLM-Omni"
-		if resp, b, err := get("/metrics"); err == nil && resp.StatusCode == http.StatusOK && strings.Contains(string(b), "vllm_omni:") {
+		if m, err := get("/metrics"); err == nil && m.code == http.StatusOK && strings.Contains(m.body, "vllm_omni:") {
 			f.Found = "vLLM-Omni"
 		}
 	}

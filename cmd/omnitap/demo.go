@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime/multipart"
 	"net"
 	"net/http"
@@ -120,9 +121,7 @@ func demoRequests() []demoRequest {
 	msg := []map[string]string{{"role": "user", "content": "Say hello."}}
 	chat := func(extra map[string]any) map[string]any {
 		m := map[string]any{"model": "demo-omni", "messages": msg}
-		for k, v := range extra {
-			m[k] = v
-		}
+		maps.Copy(m, extra)
 		return m
 	}
 	both := []string{"text", "audio"}

@@ -59,8 +59,7 @@ func run(args []string, out, errOut io.Writer) int {
 		return 0
 	}
 	_, _ = fmt.Fprintln(errOut, "omnitap:", err)
-	var e *exitError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*exitError](err); ok {
 		return e.code
 	}
 	return exitUsage

@@ -1,6 +1,9 @@
 package main
 
-import "runtime/debug"
+import (
+	"runtime/debug"
+	"strings"
+)
 
 // version is what the build recorded: the module's version and the commit.
 func version() string {
@@ -8,11 +11,12 @@ func version() string {
 	if !ok {
 		return "unknown"
 	}
-	v := info.Main.Version
+	var v strings.Builder
+	v.WriteString(info.Main.Version)
 	for _, s := range info.Settings {
 		if s.Key == "vcs.revision" {
-			v += " " + s.Value
+			v.WriteString(" " + s.Value)
 		}
 	}
-	return v
+	return v.String()
 }

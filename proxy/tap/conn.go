@@ -2,6 +2,7 @@ package tap
 
 import (
 	"errors"
+	"net/http"
 	"strings"
 
 	"github.com/omnitap/omnitap/proxy/timeline"
@@ -287,7 +288,7 @@ func (s *requestSide) Head(h *http1.Head, end int64) http1.Expect {
 	x.encoded = h.Value("Content-Encoding")
 	x.method = h.Method
 	x.b.Request(h.Method, path, x.contentType, h.Value("X-Request-Id"))
-	if h.Method == "CONNECT" || h.Has("Connection", "upgrade") {
+	if h.Method == http.MethodConnect || h.Has("Connection", "upgrade") {
 		x.upgrade = strings.ToLower(h.Value("Upgrade"))
 		x.wantsUpgrade = true
 		return http1.Waiting

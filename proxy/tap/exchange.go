@@ -217,6 +217,7 @@ func (x *exchange) plain(p []byte) { x.content(p, audio.Pos{Off: x.lastOff}) }
 
 func (x *exchange) content(p []byte, pos audio.Pos) {
 	switch x.kind {
+	case bodyNone:
 	case bodyEvents:
 		x.events.Feed(p, pos.Off)
 	case bodySound:
@@ -270,6 +271,7 @@ func (x *exchange) bodyEnd() {
 		}
 	}
 	switch x.kind {
+	case bodyNone:
 	case bodyEvents:
 		x.events.Close(x.lastOff)
 		x.endEvents()
@@ -314,6 +316,7 @@ func (x *exchange) cut(c *Conn) {
 		_ = x.inflate.close() // it is cut with the rest
 	}
 	switch x.kind {
+	case bodyNone, bodyWhole: // a JSON text that is cut tells nothing
 	case bodyEvents:
 		if x.events != nil {
 			x.endEvents()

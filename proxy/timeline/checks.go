@@ -25,6 +25,7 @@ func (s *sound) trouble(whole bool) []trouble {
 		switch audio.Problem(p.kind) {
 		case audio.HeaderInconsistent, audio.FormatMismatch:
 			out = append(out, trouble{p.kind, p.detail})
+		default: // faults of quality, or notes
 		}
 	}
 	fb := int64(s.format.FrameBytes())

@@ -76,9 +76,7 @@ func decide(f *facts) (state State, reason, by string) {
 		return judge(f)
 	}
 	if !f.complete {
-		if s, r, b, ok := cutShort(f); ok {
-			return s, r, b
-		}
+		return cutShort(f)
 	}
 	return judge(f)
 }
@@ -101,35 +99,35 @@ func tunnelEnd(c *closing) (state State, reason, by string) {
 }
 
 // cutShort names the end of an answer that did not come to its own end.
-func cutShort(f *facts) (state State, reason, by string, ok bool) {
+func cutShort(f *facts) (state State, reason, by string) {
 	c := &f.close
 	switch {
 	case c.upstream != "":
-		return TransportError, c.upstream, "server", true
+		return TransportError, c.upstream, "server"
 	case c.lost != "":
-		return TransportError, c.lost, "server", true
+		return TransportError, c.lost, "server"
 	case c.first == 1 && c.client == RST:
-		return ClientCancelled, "client_reset", "client", true
+		return ClientCancelled, "client_reset", "client"
 	case c.first == 1 && (c.clientGone || c.server == RST):
-		return ClientCancelled, "client_closed", "client", true
+		return ClientCancelled, "client_closed", "client"
 	case c.first == 1:
-		return ClientCancelled, "half_closed", "client", true
+		return ClientCancelled, "half_closed", "client"
 	case c.shutdown:
-		return HarnessError, "proxy_shutdown", "relay", true
+		return HarnessError, "proxy_shutdown", "relay"
 	case c.unread != "":
-		return HarnessError, "analysis_incomplete", "relay", true
+		return HarnessError, "analysis_incomplete", "relay"
 	case c.server == RST && !f.begun:
-		return TransportError, "reset_before_answer", "server", true
+		return TransportError, "reset_before_answer", "server"
 	case c.server == RST:
-		return TransportError, "reset", "server", true
+		return TransportError, "reset", "server"
 	case c.server == FIN && !f.begun:
-		return TransportError, "closed_before_answer", "server", true
+		return TransportError, "closed_before_answer", "server"
 	case c.server == FIN:
-		return TransportError, "cut", "server", true
+		return TransportError, "cut", "server"
 	case c.server == Cut || c.client == Cut:
-		return HarnessError, "capture_ends", "unknown", true
+		return HarnessError, "capture_ends", "unknown"
 	}
-	return HarnessError, "unfinished", "unknown", true
+	return HarnessError, "unfinished", "unknown"
 }
 
 // judge looks at an answer that came to its end.

@@ -73,6 +73,7 @@ func (b *Builder) markerDue() bool {
 		case FlowChat, FlowCompletion, FlowSpeech, FlowTranscription, FlowTranslation:
 			return b.unknown == 0
 		}
+	default:
 	}
 	return false
 }
@@ -138,7 +139,7 @@ func (b *Builder) record() *Record {
 		r.Status = &b.status
 	}
 	if b.id.WallOffset != nil {
-		r.TInWallNS = i64(b.at[pIn].mono + *b.id.WallOffset)
+		r.TInWallNS = new(b.at[pIn].mono + *b.id.WallOffset)
 	}
 	if r.Warnings == nil {
 		r.Warnings = []string{}
@@ -148,9 +149,9 @@ func (b *Builder) record() *Record {
 	points, offsets := pointers(&r.Points), pointers(&r.Offsets)
 	for p := range nPoints {
 		if at := b.at[p]; at.mono != 0 {
-			*points[p] = i64(at.mono)
+			*points[p] = new(at.mono)
 			if at.off != 0 {
-				*offsets[p] = i64(at.off)
+				*offsets[p] = new(at.off)
 			}
 		}
 	}
@@ -166,8 +167,9 @@ func (b *Builder) dialectName() string {
 	switch b.family {
 	case dialect.Chat, dialect.ChatWhole, dialect.Completion, dialect.Transcription:
 		return dialect.OpenAI
+	default:
+		return dialect.Unknown
 	}
-	return dialect.Unknown
 }
 
 func (b *Builder) variant() string {
@@ -196,7 +198,7 @@ func (b *Builder) since(p point) *float64 {
 	if b.at[p].mono == 0 || b.at[pIn].mono == 0 {
 		return nil
 	}
-	return f64(float64(b.at[p].mono-b.at[pIn].mono) / 1e6)
+	return new(float64(b.at[p].mono-b.at[pIn].mono) / 1e6)
 }
 
 // measure reckons the metrics of contract section 3.
@@ -210,14 +212,14 @@ func (b *Builder) measure(r *Record) {
 	}
 	r.OwnDelayUS = delay(b.delays)
 	if !b.id.Replay {
-		r.ClientWaitMS = f64(float64(b.waited) / 1e6)
+		r.ClientWaitMS = new(float64(b.waited) / 1e6)
 	}
 }
 
 func (b *Builder) measureText(r *Record) {
-	r.TextUnits, r.TextUnit, r.TextBytes = i64(b.textUnits), str("delta"), i64(b.textBytes)
+	r.TextUnits, r.TextUnit, r.TextBytes = new(b.textUnits), str("delta"), new(b.textBytes)
 	if b.declaredToks >= 0 {
-		r.DeclaredTokens = i64(b.declaredToks)
+		r.DeclaredTokens = new(b.declaredToks)
 	}
 	sum := sha256.New().Sum(nil)
 	if b.text != nil {
@@ -225,7 +227,7 @@ func (b *Builder) measureText(r *Record) {
 	}
 	r.TextSHA256 = str(hex.EncodeToString(sum))
 	if b.textUnits > 1 {
-		r.TPOTMS = f64(float64(b.lastText-b.at[pText].mono) / 1e6 / float64(b.textUnits-1))
+		r.TPOTMS = new(float64(b.lastText-b.at[pText].mono) / 1e6 / float64(b.textUnits-1))
 	}
 	if b.reasoning.Units > 0 {
 		b.reasoning.FirstMS = float64(b.reasonAt-b.at[pIn].mono) / 1e6
@@ -251,7 +253,7 @@ func (b *Builder) measureSound(r *Record) {
 		b.countedSound(r, a, frames)
 	}
 	if s.declared > 0 && s.declaredAll && s.format.FrameBytes() > 0 {
-		a.DeclaredSamples, a.DeclaredSource = i64(s.declared/int64(s.format.FrameBytes())), str("wav_header")
+		a.DeclaredSamples, a.DeclaredSource = new(s.declared/int64(s.format.FrameBytes())), str("wav_header")
 	}
 	b.soundTiming(r, s, frames, counted)
 }
@@ -259,32 +261,32 @@ func (b *Builder) measureSound(r *Record) {
 // countedSound fills in what rests on counted samples.
 func (b *Builder) countedSound(r *Record, a *Audio, frames int64) {
 	s := b.snd
-	a.Samples = i64(frames)
+	a.Samples = new(frames)
 	if s.cfg.Hash != "off" {
 		a.SHA256 = str(s.sum())
 	}
 	if s.format.Channels > 0 {
-		a.Channels, a.ChannelsSource = i64(int64(s.format.Channels)), str(s.chansFrom)
+		a.Channels, a.ChannelsSource = new(int64(s.format.Channels)), str(s.chansFrom)
 	}
 	rate, assumed := s.rate()
 	switch {
 	case assumed:
-		a.AssumedSampleRate = i64(int64(rate))
+		a.AssumedSampleRate = new(int64(rate))
 		if frames > 0 {
 			b.Flag("rate_assumed")
 		}
 	case s.format.Rate > 0:
-		a.SampleRate, a.SampleRateSource = i64(int64(rate)), str(s.rateFrom)
+		a.SampleRate, a.SampleRateSource = new(int64(rate)), str(s.rateFrom)
 	default:
-		a.SampleRate, a.SampleRateSource = i64(int64(rate)), str("config")
+		a.SampleRate, a.SampleRateSource = new(int64(rate)), str("config")
 	}
 	if frames == 0 {
 		return
 	}
 	seconds := float64(frames) / float64(rate)
-	r.AudioS = f64(seconds)
+	r.AudioS = new(seconds)
 	if r.JCTMS != nil && *r.JCTMS > 0 {
-		r.RTF, r.XRT = f64(*r.JCTMS/1000/seconds), f64(seconds/(*r.JCTMS/1000))
+		r.RTF, r.XRT = new(*r.JCTMS/1000/seconds), new(seconds/(*r.JCTMS/1000))
 	}
 }
 
@@ -402,6 +404,7 @@ func (b *Builder) soundNotes() {
 		switch audio.Problem(p.kind) {
 		case audio.RepeatedHeader, audio.ByteRateWrong:
 			b.Flag(p.kind)
+		default: // faults, told elsewhere
 		}
 	}
 }
@@ -413,5 +416,8 @@ func str(s string) *string {
 	return &s
 }
 
-func i64(n int64) *int64     { return &n }
-func f64(n float64) *float64 { return &n }
+//go:fix inline
+func i64(n int64) *int64 { return new(n) }
+
+//go:fix inline
+func f64(n float64) *float64 { return new(n) }

@@ -63,8 +63,9 @@ func flowOfFamily(f dialect.Family) string {
 		return FlowTranscription
 	case dialect.Images, dialect.ImageEvents:
 		return FlowImage
+	default:
+		return FlowOther
 	}
-	return FlowOther
 }
 
 // owes says what a successful answer of a flow must hold.

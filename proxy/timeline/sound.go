@@ -41,7 +41,6 @@ type sound struct {
 	border   border
 	ear      *audible
 	part     []byte // bytes of a frame cut by a span
-	partAt   place
 	playable place
 
 	declared     int64 // sample bytes that headers declare

@@ -86,8 +86,9 @@ func (b *Builder) noPoint(p point, general string) string {
 		return "no end marker came"
 	case pClose:
 		return "the connection stayed open"
+	default:
+		return general
 	}
-	return general
 }
 
 func (b *Builder) unmeasuredSound(r *Record, put func(string, bool, string)) {

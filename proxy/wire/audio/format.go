@@ -119,8 +119,14 @@ func Sniff(b []byte, declared Container) (c Container, more bool) {
 		c    Container
 	}
 	magics := [...]magic{
-		{0, "RIFF", WAV}, {0, "RIFX", WAV}, {0, "RF64", WAV}, {0, "ID3", MP3}, {0, "fLaC", FLAC},
-		{0, "OggS", Ogg}, {4, "ftyp", MP4}, {0, "\x1aE\xdf\xa3", WebM},
+		{0, "RIFF", WAV},
+		{0, "RIFX", WAV},
+		{0, "RF64", WAV},
+		{0, "ID3", MP3},
+		{0, "fLaC", FLAC},
+		{0, "OggS", Ogg},
+		{4, "ftyp", MP4},
+		{0, "\x1aE\xdf\xa3", WebM},
 	}
 	for _, m := range magics {
 		n := min(len(b), m.at+len(m.text))

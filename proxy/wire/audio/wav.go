@@ -109,7 +109,13 @@ func (w *wavWalker) piece(b []byte) (done bool, err error) {
 
 // chunk decides what to do with a chunk by its header.
 func (w *wavWalker) chunk() (done bool, err error) {
-	least := map[string]int64{"fmt ": 16, "ds64": 24}[w.id]
+	least := int64(0)
+	switch w.id {
+	case "fmt ":
+		least = 16
+	case "ds64":
+		least = 24
+	}
 	switch {
 	case w.id == "data":
 		if !w.fmted {

@@ -100,6 +100,7 @@ func (r *Reader) chatDelta(ev *Event, delta jsonscan.Value) {
 		}
 	case jsonscan.Null:
 		ev.AudioTyped = true // an audio event with nothing in it (case C17)
+	default:
 	}
 }
 

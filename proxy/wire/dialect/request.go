@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"mime"
 	"mime/multipart"
@@ -62,7 +63,7 @@ func readForm(body []byte, boundary string) Request {
 	for boundary != "" {
 		part, err := mr.NextPart()
 		if err != nil {
-			q.Read = err == io.EOF
+			q.Read = errors.Is(err, io.EOF)
 			return q
 		}
 		if part.FileName() != "" {

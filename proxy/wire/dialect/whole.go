@@ -67,6 +67,7 @@ func failure(root jsonscan.Value) *Failure {
 		src = e
 	case jsonscan.String:
 		f.Message = e.Str()
+	default:
 	}
 	if f.Message == "" {
 		f.Message = src.Get("message").Str()

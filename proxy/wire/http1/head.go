@@ -183,11 +183,11 @@ func (h *Head) version(s string) error {
 }
 
 func cutLine(b []byte) (line, rest []byte) {
-	i := bytes.IndexByte(b, '\n')
-	if i < 0 {
+	before, after, ok := bytes.Cut(b, []byte{'\n'})
+	if !ok {
 		return b, nil
 	}
-	line, rest = b[:i], b[i+1:]
+	line, rest = before, after
 	if n := len(line); n > 0 && line[n-1] == '\r' {
 		line = line[:n-1]
 	}

@@ -88,7 +88,6 @@ type Parser struct {
 	MaxHead int
 
 	st      state
-	closing bool   // body runs to the close
 	buf     []byte // partial head, chunk line or trailer
 	left    int64  // payload bytes left of the body or chunk
 	off     int64  // bytes of the stream consumed
@@ -421,8 +420,9 @@ func (p *Parser) Close() bool {
 		return true
 	case stStart, stTunnel:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 func (p *Parser) doneAt(off int64) {

@@ -102,26 +102,26 @@ func (d *Doc) value(i int) (int, error) {
 	d.nodes = append(d.nodes, node{start: int32(i)})
 	var end int
 	var err error
-	kind := Missing
-	switch c := d.b[i]; {
-	case c == '{':
+	var kind Kind
+	switch c := d.b[i]; c {
+	case '{':
 		kind = Object
 		end, err = d.container(i, '}', at)
-	case c == '[':
+	case '[':
 		kind = Array
 		end, err = d.container(i, ']', at)
-	case c == '"':
+	case '"':
 		kind = String
 		var esc bool
 		end, esc, err = d.str(i)
 		d.nodes[at].escaped = esc
-	case c == 't':
+	case 't':
 		kind = Bool
 		end, err = d.word(i, "true")
-	case c == 'f':
+	case 'f':
 		kind = Bool
 		end, err = d.word(i, "false")
-	case c == 'n':
+	case 'n':
 		kind = Null
 		end, err = d.word(i, "null")
 	default:
@@ -228,7 +228,7 @@ func escapeLen(b []byte) int {
 			return 0
 		}
 		for _, c := range b[2:6] {
-			if !('0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F') {
+			if ('0' > c || c > '9') && ('a' > c || c > 'f') && ('A' > c || c > 'F') {
 				return 0
 			}
 		}

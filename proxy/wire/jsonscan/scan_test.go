@@ -85,8 +85,9 @@ func plain(v Value) any {
 		return v.True()
 	case Number:
 		return json.Number(v.Raw())
+	default:
+		return nil
 	}
-	return nil
 }
 
 func FuzzAgainstStandardLibrary(f *testing.F) {
