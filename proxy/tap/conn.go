@@ -199,7 +199,7 @@ func (c *Conn) Idle() bool {
 func (c *Conn) finishDone() {
 	kept := c.finishing[:0]
 	for _, x := range c.finishing {
-		if x.b.WaitsForWrite() {
+		if x.b.WaitsForWrite() || x.requestOpen() {
 			kept = append(kept, x)
 			continue
 		}

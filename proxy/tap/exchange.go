@@ -53,6 +53,12 @@ type exchange struct {
 	inflate *inflater
 }
 
+// requestOpen reports whether the rest of a request that was answered early is
+// still to come.
+func (x *exchange) requestOpen() bool {
+	return x.c.current == x && !x.c.req.Lost() && x.c.closed[Client] == timeline.Open && x.c.closed[Server] == timeline.Open
+}
+
 func (x *exchange) requestBody(p []byte) {
 	if x.reqOver || x.encoded != "" {
 		return

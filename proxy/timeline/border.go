@@ -95,10 +95,10 @@ func (b *border) end() {
 	b.tailN = n
 }
 
-// periodic reports whether nearly every border jumps: at least three, and four
-// in five.
+// periodic reports whether borders jump as a rule: at least three, and every
+// second one. A border where the curve is flat shows little of what it lost.
 func (b *border) periodic() bool {
-	return b.judged >= 3 && b.flagged >= 3 && b.flagged*5 >= b.judged*4
+	return b.flagged >= 3 && b.flagged*2 >= b.judged
 }
 
 // sharpest is the largest bend among the values.

@@ -79,6 +79,9 @@ func (b *Builder) markerDue() bool {
 }
 
 func (b *Builder) facts() *facts {
+	if b.said == nil && b.status >= 400 && !b.tunnel {
+		b.Refused(nil) // no body, or none that was read: the status says enough
+	}
 	f := &facts{
 		status: b.status, complete: b.complete, marker: b.marker.mono != 0, markerDue: b.markerDue(),
 		finish: b.finish || b.final, said: b.said, close: b.close, owes: owed(b.flow(), b.request.Modalities),
@@ -415,9 +418,3 @@ func str(s string) *string {
 	}
 	return &s
 }
-
-//go:fix inline
-func i64(n int64) *int64 { return new(n) }
-
-//go:fix inline
-func f64(n float64) *float64 { return new(n) }

@@ -71,7 +71,9 @@ func (b *Builder) learn(ev *dialect.Event) {
 	if ev.Unknown {
 		b.unknown++
 		b.audioLike = b.audioLike || ev.AudioLike
-		b.Flag("unknown_events")
+		if b.answer.Events {
+			b.Flag("unknown_events")
+		}
 	}
 	if ev.Choices > 1 && ev.Family == dialect.Chat {
 		b.multi = true

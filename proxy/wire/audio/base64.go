@@ -14,11 +14,11 @@ var ErrBase64 = errors.New("malformed base64")
 // lenient says that it was valid only in the URL-safe alphabet or without its
 // padding. Anything else, white space included, is ErrBase64.
 func Decode(dst, src []byte) (out []byte, lenient bool, err error) {
-	if n := base64.StdEncoding.DecodedLen(len(src)); cap(dst) < n {
+	if n := len(src)/4*3 + 3; cap(dst) < n { // room for any of the alphabets, padded or not
 		dst = make([]byte, n)
 	}
 	dst = dst[:cap(dst)]
-	if n, err := simd.StdEncoding.Decode(dst, src); err == nil && n == exactLen(src) {
+	if n, err := simd.StdEncoding.Decode(dst, src); err == nil && len(src)%4 == 0 && n == exactLen(src) {
 		return dst[:n], false, nil
 	}
 	for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.URLEncoding, base64.RawURLEncoding} {

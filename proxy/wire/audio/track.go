@@ -1,5 +1,7 @@
 package audio
 
+import "encoding/binary"
+
 // Pos is where payload bytes lie in the server's stream. Bytes of a body lie
 // one behind the other from Off; bytes decoded from an event are all complete
 // at Off, its end.
@@ -55,6 +57,7 @@ type Track struct {
 	mode     trackMode
 	wav      *wavWalker
 	left     int64 // declared data bytes left, -1 for no bound
+	skip     int64 // bytes of a metadata chunk behind the data
 	head     []byte
 	headPos  Pos
 	started  bool // a payload was begun before
@@ -88,7 +91,7 @@ func (t *Track) Begin() {
 // Border marks a place in a body where servers start a file, if they do: the
 // start of an HTTP chunk.
 func (t *Track) Border() {
-	if t.inWAV && (t.mode == modeSamples || t.mode == modeTail) {
+	if t.inWAV && t.mode == modeSamples {
 		t.mode = modeSniff
 	}
 }
@@ -105,7 +108,7 @@ func (t *Track) Write(p []byte, pos Pos) {
 		case modeSamples:
 			n = t.samples(p, pos)
 		case modeTail:
-			n = t.tail(p)
+			n = t.tail(p, pos)
 		case modeOpaque, modeBroken:
 			t.Sink.Opaque(p, pos)
 			n = len(p)
@@ -116,6 +119,9 @@ func (t *Track) Write(p []byte, pos Pos) {
 
 // End ends a payload: what is too short to be a header is samples.
 func (t *Track) End() {
+	if t.mode == modeTail && len(t.head) > 0 {
+		t.beyond()
+	}
 	if t.mode == modeSniff && len(t.head) > 0 {
 		t.decide(Raw)
 	}
@@ -236,25 +242,43 @@ func (t *Track) samples(p []byte, pos Pos) int {
 
 // tail reads what follows the declared data: another file, a chunk of metadata,
 // or samples beyond the declared size.
-func (t *Track) tail(p []byte) int {
-	if isChunkID(p) {
-		return len(p)
+func (t *Track) tail(p []byte, pos Pos) int {
+	if t.skip > 0 {
+		n := min(t.skip, int64(len(p)))
+		t.skip -= n
+		return int(n)
 	}
-	t.left = -1
-	t.mode = modeSniff
-	return 0
+	if len(t.head) == 0 {
+		t.headPos = pos
+	}
+	n := min(8-len(t.head), len(p))
+	t.head = append(t.head, p[:n]...)
+	if len(t.head) < 8 {
+		return n
+	}
+	if isMetadata(t.head[:4]) {
+		size := int64(binary.LittleEndian.Uint32(t.head[4:]))
+		t.skip = size + size&1
+		t.head = t.head[:0]
+		return n
+	}
+	t.beyond()
+	return n
 }
 
-// isChunkID reports whether p starts a RIFF chunk other than a file of its own.
-func isChunkID(p []byte) bool {
-	for _, id := range []string{"LIST", "INFO", "id3 ", "ID3 ", "bext", "JUNK", "junk", "cue ", "PEAK", "fact", "afsp"} {
-		if len(p) >= 4 && string(p[:4]) == id {
-			return true
-		}
+// beyond reads what was gathered behind the declared data as what it is then: a
+// file of its own, or samples.
+func (t *Track) beyond() {
+	head, pos := t.head, t.headPos
+	t.head, t.left, t.mode = nil, -1, modeSniff
+	t.Write(head, pos)
+}
+
+// isMetadata reports whether an id is one of a chunk that may follow the data.
+func isMetadata(id []byte) bool {
+	switch string(id) {
+	case "LIST", "INFO", "id3 ", "ID3 ", "bext", "JUNK", "junk", "cue ", "PEAK", "fact", "afsp", "PAD ":
+		return true
 	}
 	return false
 }
-
-// HeaderOnly reports whether the stream ended inside or right behind a WAV
-// header, or never got to its data.
-func (t *Track) HeaderOnly() bool { return t.mode == modeHeader }
