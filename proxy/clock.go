@@ -27,8 +27,10 @@ const sampleEvery = int64(time.Second)
 // slewing moves both clocks alike.
 const stepNS = int64(time.Millisecond)
 
-// staleNS bounds how old a receive stamp may be and still be believed at once.
-const staleNS = int64(10 * time.Second)
+// staleNS is the age up to which a receive stamp is believed at once. An older
+// one may be of bytes that waited, or the wall clock was set back: the offset is
+// measured again to tell.
+const staleNS = int64(200 * time.Microsecond)
 
 func newClock() *clock {
 	c := &clock{}
@@ -88,11 +90,9 @@ func (c *clock) received(wall, now int64) (mono int64, ok bool) {
 	mono = wall - off
 	if mono > now || now-mono > staleNS {
 		mono = wall - c.sample(now)
-		if mono > now && mono-now < int64(20*time.Microsecond) {
-			return now, true // within the error of the offset
-		}
-		// data may lie unread behind a slow writer for long: only the future is wrong
-		return mono, mono <= now && mono > 0
 	}
-	return mono, true
+	if mono > now && mono-now < int64(20*time.Microsecond) {
+		return now, true // within the error of the offset
+	}
+	return mono, mono <= now && mono > 0
 }

@@ -124,5 +124,6 @@ func why(err error) (reason, errno string, own bool) {
 	case errors.Is(err, syscall.EADDRNOTAVAIL), errors.Is(err, syscall.EADDRINUSE):
 		return "out_of_ports", errno, true
 	}
-	return "connect_failed", errno, false
+	own = errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM)
+	return "connect_failed", errno, own
 }

@@ -39,11 +39,14 @@ func (b *Block) Release() {
 	}
 }
 
+// smallBlock is the size of the small ones.
+const smallBlock = 4 << 10
+
 // smallBlocks and wideBlocks hold copies of small reads for the few
 // milliseconds until they are looked at: most connections have one or two, busy
 // ones many.
 var (
-	smallBlocks = NewPool(4 << 10)
+	smallBlocks = NewPool(smallBlock)
 	wideBlocks  = NewPool(32 << 10)
 )
 

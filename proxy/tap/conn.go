@@ -34,6 +34,7 @@ type Conn struct {
 	first     int64 // stamp of its first byte
 	base      int64 // offset of the byte before it
 	closed    [2]timeline.End
+	closedAt  [2]int64
 
 	open      []*exchange // requests whose answers are not over, in order
 	current   *exchange   // the request being read
@@ -135,7 +136,7 @@ func (c *Conn) Injected(id string, end int64) { c.injected = append(c.injected, 
 // End notes that a side ended.
 func (c *Conn) End(dir Dir, e timeline.End, mono int64) {
 	c.now, c.first = mono, mono
-	c.closed[dir] = e
+	c.closed[dir], c.closedAt[dir] = e, mono
 	for _, x := range c.open {
 		x.b.Now(mono)
 	}
@@ -245,6 +246,9 @@ func (c *Conn) begin(off int64) *exchange {
 	x.b.Now(c.now)
 	if c.count > 0 {
 		x.b.Reused()
+	}
+	if e := c.closed[Server]; e != timeline.Open { // it runs into the server's end (case C12)
+		x.b.ServerEnd(e, c.closedAt[Server])
 	}
 	c.count++
 	c.open = append(c.open, x)

@@ -104,7 +104,7 @@ func (x *exchange) gap(dir Dir, n int64) {
 
 // answer chooses how the body is read, by media type and encoding alone.
 func (x *exchange) answer(h *http1.Head) {
-	a := timeline.Answer{Dialect: headDialect(h), RequestID: headID(h), Via: h.Value("Via")}
+	a := timeline.Answer{Dialect: headDialect(h), RequestID: headID(h), Via: onTheWay(h), Server: short(h.Value("Server"))}
 	media, params, err := mime.ParseMediaType(h.Value("Content-Type"))
 	if err != nil {
 		media = strings.ToLower(strings.TrimSpace(strings.Split(h.Value("Content-Type"), ";")[0]))
@@ -119,7 +119,7 @@ func (x *exchange) answer(h *http1.Head) {
 		x.kind, a.Events = bodyEvents, true
 		declaredFormat(&a, h, nil)
 		x.events = &sse.Parser{OnEvent: x.event, MaxEvent: x.c.cfg.MaxEvent}
-	case strings.HasPrefix(media, "audio/"), media == "application/octet-stream" && flow == timeline.FlowSpeech:
+	case strings.HasPrefix(media, "audio/"), (media == "application/octet-stream" || media == "") && flow == timeline.FlowSpeech:
 		x.kind, a.Sound = bodySound, true
 		x.soundHead(&a, h, params)
 	case media == "application/json" || strings.HasSuffix(media, "+json"):
@@ -139,6 +139,20 @@ func (x *exchange) answer(h *http1.Head) {
 		x.b.SoundStart()
 	}
 }
+
+// onTheWay gathers what a head tells of things between the server and us.
+func onTheWay(h *http1.Head) string {
+	var found []string
+	for _, name := range []string{"Via", "X-Accel-Buffering", "X-Cache"} {
+		if v, ok := h.Get(name); ok {
+			found = append(found, name+": "+short(v))
+		}
+	}
+	return strings.Join(found, "; ")
+}
+
+// short bounds a field's value for a record.
+func short(s string) string { return s[:min(len(s), 100)] }
 
 // declaredFormat learns what a head declares of the samples behind it.
 func declaredFormat(a *timeline.Answer, h *http1.Head, params map[string]string) {

@@ -32,7 +32,7 @@ type item struct {
 
 // copyBelow is the size up to which a read is copied rather than kept: keeping
 // a few bytes would keep a whole buffer.
-const copyBelow = 1 << 10
+const copyBelow = 8 << 10
 
 // hurryAbove is the backlog at which a worker does not wait any longer.
 const hurryAbove = 256 << 10
@@ -64,15 +64,17 @@ func (h *Handle) Data(dir Dir, b *Block, p []byte, mono, first int64) (kept bool
 		return false
 	}
 	a := h.w.a
-	n := int64(len(p))
 	kept = len(p) >= copyBelow
 	h.mu.Lock()
-	if kept { // what is held is the whole block, once
-		if n = int64(len(b.B)); b.counted {
-			n = 0
-		}
+	// memory is counted in blocks: what is held is the whole of each, once
+	n := int64(0)
+	switch {
+	case kept && !b.counted:
+		n = int64(len(b.B))
+	case !kept && h.room() < len(p):
+		n = int64(len(h.next(len(p)).B))
 	}
-	if h.bytes+n > a.cfg.MaxQueue || a.queued.Load()+n > a.cfg.MaxMemory {
+	if n > 0 && (h.bytes+n > a.cfg.MaxQueue || a.queued.Load()+n > a.cfg.MaxMemory) {
 		h.drop(dir, int64(len(p)), mono)
 		h.mu.Unlock()
 		return false
@@ -85,29 +87,42 @@ func (h *Handle) Data(dir Dir, b *Block, p []byte, mono, first int64) (kept bool
 	} else {
 		it.data, it.block = h.copy(p)
 	}
-	h.bytes += n
-	hurry := h.bytes > hurryAbove
+	if n > 0 {
+		h.bytes += n
+		a.queued.Add(n)
+		if h.bytes > hurryAbove {
+			signal(h.w.hurry)
+		}
+	}
 	h.push(it)
 	h.mu.Unlock()
-	a.queued.Add(n)
-	if hurry {
-		signal(h.w.hurry)
-	}
 	return kept
 }
 
-// copy puts a small read into the block of small reads.
-func (h *Handle) copy(p []byte) ([]byte, *Block) {
-	if h.small == nil || len(h.small.B)-h.used < len(p) {
-		pool := wideBlocks
-		if h.small == nil && len(p) <= 4<<10 {
-			pool = smallBlocks
-		}
-		if h.small != nil {
-			h.small.Release()
-		}
-		h.small, h.used = Take(pool), 0
+// room returns how much of the block of small reads is free.
+func (h *Handle) room() int {
+	if h.small == nil {
+		return 0
 	}
+	return len(h.small.B) - h.used
+}
+
+// next takes a new block of small reads: a small one first, most connections
+// need no other.
+func (h *Handle) next(n int) *Block {
+	pool := wideBlocks
+	if h.small == nil && n <= smallBlock {
+		pool = smallBlocks
+	}
+	if h.small != nil {
+		h.small.Release()
+	}
+	h.small, h.used = Take(pool), 0
+	return h.small
+}
+
+// copy puts a small read into the block of small reads, where there is room.
+func (h *Handle) copy(p []byte) ([]byte, *Block) {
 	q := h.small.B[h.used : h.used+len(p) : h.used+len(p)]
 	copy(q, p)
 	h.used += len(p)

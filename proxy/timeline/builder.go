@@ -108,6 +108,7 @@ type Builder struct {
 	warnings          []string
 
 	analysis, analysisReason string
+	event                    *Event
 	delays                   []float32
 	pending                  []pendingWrite
 	waited                   int64
@@ -143,8 +144,9 @@ type Answer struct {
 	Events, Whole bool
 	// Sound says that the body is sound.
 	Sound bool
-	// Incremental hints of buffering on the way: Server and Via fields.
-	Via string
+	// Server and Via name what answered and what stands on the way: fields of
+	// the head, for a person who wonders who held an answer back.
+	Server, Via string
 }
 
 // New returns a Builder whose request's first byte is byte off of the client's
@@ -192,12 +194,17 @@ func (b *Builder) emit(name string, at place, e Event) {
 	if b.sink == nil {
 		return
 	}
-	e.RunID, e.Node, e.RequestID, e.Attempt = b.id.RunID, b.id.Node, b.requestID, 1
-	e.Event, e.MonoNS, e.Offset = name, at.mono, at.off
-	if b.id.WallOffset != nil {
-		e.WallNS = at.mono + *b.id.WallOffset
+	if b.event == nil {
+		b.event = new(Event)
 	}
-	b.sink.Event(&e)
+	*b.event = e // one a builder: a sink does not keep it
+	o := b.event
+	o.RunID, o.Node, o.RequestID, o.Attempt = b.id.RunID, b.id.Node, b.requestID, 1
+	o.Event, o.MonoNS, o.Offset = name, at.mono, at.off
+	if b.id.WallOffset != nil {
+		o.WallNS = at.mono + *b.id.WallOffset
+	}
+	b.sink.Event(o)
 }
 
 // Request notes a request head: its method, path without query, and the

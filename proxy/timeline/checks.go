@@ -105,6 +105,7 @@ func (b *Builder) evidence(f *facts) map[string]any {
 	put("unread", c.unread, c.unread != "")
 	put("reused_conn", true, b.reused)
 	put("via", b.answer.Via, b.answer.Via != "")
+	put("server", b.answer.Server, b.answer.Server != "")
 	put("end_marker", true, f.marker)
 	if b.said != nil {
 		put("code", b.said.code, b.said.code != 0)

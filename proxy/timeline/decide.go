@@ -57,6 +57,7 @@ type facts struct {
 	begun              bool     // response bytes came
 	unreadable         bool     // the body could not be looked into
 	ambiguous          bool     // the answer declares its length in two ways
+	truncated          bool     // a part of the body was not looked into
 	tunnel             bool     // the connection became a tunnel
 }
 
@@ -135,8 +136,12 @@ func judge(f *facts) (state State, reason, by string) {
 	if f.unreadable { // a status alone proves nothing, and the body could not be read
 		return HarnessError, "not_analysed", "relay"
 	}
+	nothing := !f.text && !f.audio && !f.other
+	if f.truncated && (nothing || f.owes.audio && !f.audio) {
+		return HarnessError, "not_analysed", "relay" // it may lie in what was not looked into
+	}
 	if f.markerDue && !f.marker && !f.finish {
-		if !f.text && !f.audio && !f.other {
+		if nothing {
 			return InvalidOutput, "no_output", "server"
 		}
 		return InvalidOutput, "missing_terminal", "server"
@@ -144,7 +149,6 @@ func judge(f *facts) (state State, reason, by string) {
 	if len(f.trouble) > 0 {
 		return InvalidOutput, f.trouble[0].reason, "server"
 	}
-	nothing := !f.text && !f.audio && !f.other
 	switch {
 	case f.noBody || f.status < 200 || f.status > 299:
 	case f.owes.audio && !f.audio:

@@ -31,7 +31,10 @@ func TestDecide(t *testing.T) {
 		{"closed ahead of any answer", func(f *facts) {
 			*f = facts{close: closing{server: FIN, first: 2}, owes: owes{either: true}}
 		}, TransportError, "closed_before_answer", "server"},
-		{"client leaves", func(f *facts) { f.complete, f.marker = false, false; f.close = closing{client: FIN, server: FIN, first: 1} }, ClientCancelled, "half_closed", "client"},
+		{"client leaves", func(f *facts) {
+			f.complete, f.marker = false, false
+			f.close = closing{client: FIN, server: FIN, first: 1}
+		}, ClientCancelled, "half_closed", "client"},
 		{"client leaves for good", func(f *facts) {
 			f.complete, f.marker = false, false
 			f.close = closing{client: RST, clientGone: true, first: 1}
@@ -56,7 +59,9 @@ func TestDecide(t *testing.T) {
 		{"audio owed, nothing at all", func(f *facts) { f.owes, f.audio, f.text = owes{audio: true}, false, false }, InvalidOutput, "no_output", "server"},
 		{"undecodable over quality", func(f *facts) { f.trouble = []trouble{{"base64", ""}}; f.failed = []string{"silence"} }, InvalidOutput, "base64", "server"},
 		{"quality", func(f *facts) { f.failed = []string{"silence"} }, QualityFailed, "silence", "server"},
-		{"no body by rule", func(f *facts) { *f = facts{status: 200, complete: true, noBody: true, owes: owes{audio: true}, begun: true} }, Success, "done", "server"},
+		{"no body by rule", func(f *facts) {
+			*f = facts{status: 200, complete: true, noBody: true, owes: owes{audio: true}, begun: true}
+		}, Success, "done", "server"},
 		{"tunnel", func(f *facts) { *f = facts{status: 101, tunnel: true, close: closing{client: FIN, first: 1}} }, Success, "tunnel_closed", "client"},
 	} {
 		t.Run(v.name, func(t *testing.T) {

@@ -87,7 +87,7 @@ func (b *Builder) facts() *facts {
 		finish: b.finish || b.final, said: b.said, close: b.close, owes: owed(b.flow(), b.request.Modalities),
 		text: b.textUnits > 0, noBody: b.noBody, begun: b.at[pHdr].mono != 0, trouble: b.trouble,
 		other: b.tool || b.reasoning.Units > 0 || b.audioLike, unreadable: b.analysis == "unsupported_encoding" || b.close.unread != "",
-		ambiguous: b.ambiguous, tunnel: b.tunnel,
+		ambiguous: b.ambiguous, tunnel: b.tunnel, truncated: b.analysis == "truncated",
 	}
 	if s := b.snd; s != nil {
 		frames, ok := s.frames()
@@ -293,16 +293,16 @@ func (b *Builder) countedSound(r *Record, a *Audio, frames int64) {
 	}
 }
 
+// incrementalNS is how far apart the first and the last sound must come to count
+// as coming bit by bit: what a buffer lets go in one lump takes microseconds.
+const incrementalNS = 1e6
+
 // soundTiming fills in gaps, playback and whether sound came bit by bit.
 func (b *Builder) soundTiming(r *Record, s *sound, frames int64, counted bool) {
 	if len(s.chunks) == 0 {
 		return
 	}
-	stamps := map[int64]struct{}{}
-	for i := range s.chunks {
-		stamps[s.chunks[i].mono] = struct{}{}
-	}
-	incremental := len(stamps) > 1
+	incremental := s.lastAt-s.firstAt > incrementalNS
 	r.Incremental = &incremental
 	if !incremental && len(s.chunks) > 1 {
 		b.Flag("burst_delivery")

@@ -216,6 +216,7 @@ func (b *Builder) SoundChunkStart(size int64) {
 // SoundChunkEnd notes the last payload byte of an HTTP chunk.
 func (b *Builder) SoundChunkEnd(off int64) {
 	if b.answer.Unit == "http_chunk" {
+		b.snd.track.BorderEnd()
 		b.soundChunk(off)
 	}
 }

@@ -79,7 +79,7 @@ type Record struct {
 	Analysis       string  `json:"analysis"`
 	AnalysisReason *string `json:"analysis_reason"`
 
-	OwnDelayUS *Delay `json:"own_delay_us,omitempty"`
+	OwnDelayUS *Delay `json:"own_delay_us"`
 	BytesUp    int64  `json:"bytes_up"`
 	BytesDown  int64  `json:"bytes_down"`
 

@@ -42,6 +42,8 @@ type sound struct {
 	ear      *audible
 	part     []byte // bytes of a frame cut by a span
 	playable place
+	firstAt  int64 // when the first and the last sound came
+	lastAt   int64
 
 	declared     int64 // sample bytes that headers declare
 	declaredAll  bool  // every header so far declared a size
@@ -162,7 +164,10 @@ func (s *sound) Container(c audio.Container) {
 // endFile closes the accounts of a file that another one follows.
 func (s *sound) endFile() {
 	fb := int64(s.format.FrameBytes())
-	if s.files > 0 && fb > 0 && (s.bytes-s.fileStart)%fb != 0 {
+	if s.files == 0 {
+		return // bare samples go on over the borders of events
+	}
+	if fb > 0 && (s.bytes-s.fileStart)%fb != 0 {
 		s.badFrames++
 	}
 	s.fileStart = s.bytes
@@ -189,6 +194,7 @@ func (s *sound) Header(h audio.Header) {
 
 // Opaque is part of audio.Sink.
 func (s *sound) Opaque(p []byte, _ audio.Pos) {
+	s.arrived()
 	s.opaque += int64(len(p))
 	s.inChunk += int64(len(p))
 }
@@ -198,6 +204,7 @@ func (s *sound) Problem(k audio.Problem, detail string) { s.fail(string(k), deta
 
 // Samples is part of audio.Sink.
 func (s *sound) Samples(p []byte, pos audio.Pos) {
+	s.arrived()
 	if s.cfg.Hash != "off" {
 		if s.hash == nil {
 			s.hash = sha256.New()
@@ -210,6 +217,13 @@ func (s *sound) Samples(p []byte, pos audio.Pos) {
 	s.listen(p, pos)
 	s.bytes += int64(len(p))
 	s.inChunk += int64(len(p))
+}
+
+// arrived notes when sound came.
+func (s *sound) arrived() {
+	if s.lastAt = s.now(); s.firstAt == 0 {
+		s.firstAt = s.lastAt
+	}
 }
 
 // play finds the byte that completes the first playable audio.

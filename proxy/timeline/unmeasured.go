@@ -143,9 +143,11 @@ func (b *Builder) unmeasuredRest(r *Record, put func(string, bool, string)) {
 	put("t_in_wall_ns", r.TInWallNS == nil, "the capture holds no wall clock")
 	put("t_in_source", r.TInSource == nil, general)
 	put("analysis_reason", r.AnalysisReason == nil, "analysis is full")
-	if !b.id.Replay { // replay leaves own figures out altogether
-		put("own_delay_us", r.OwnDelayUS == nil, "no chunk was written")
+	noDelay := "no chunk was written"
+	if b.id.Replay {
+		noDelay = "a capture holds reads alone"
 	}
+	put("own_delay_us", r.OwnDelayUS == nil, noDelay)
 	put("client_wait_ms", r.ClientWaitMS == nil, "a capture holds reads alone")
 	put("stages", r.Stages == nil, "no stage probes")
 	put("transfers", r.Transfers == nil, "no stage probes")

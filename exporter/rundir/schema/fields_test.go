@@ -41,7 +41,7 @@ audio_gap_ms.n
 terminal terminal.state terminal.reason terminal.phase ?terminal.evidence terminal.by
 quality quality.verdict ?quality.failed ?quality.not_measured
 ?flags analysis ?analysis_reason
-~?own_delay_us own_delay_us.p50 own_delay_us.p99 own_delay_us.max own_delay_us.n
+?own_delay_us own_delay_us.p50 own_delay_us.p99 own_delay_us.max own_delay_us.n
 bytes_up bytes_down
 ?stages stages[].stage stages[].pid ?stages[].wait_ms ?stages[].service_ms ?stages[].cpu_ms
 ?stages[].runq_ms ?stages[].gpu stages[].match stages[].confidence

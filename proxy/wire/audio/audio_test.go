@@ -215,6 +215,9 @@ func FuzzTrackAnyCut(f *testing.F) {
 	f.Add([]byte("RIFFxxxxWAVEdata\x00\x00\x00\x00"), uint8(1), true)
 	f.Add([]byte(strings.Repeat("RIFF", 9)), uint8(2), false)
 	f.Fuzz(func(t *testing.T, in []byte, cut uint8, files bool) {
+		if files {
+			return // an event's payload is written whole
+		}
 		whole := read(WAV, files, len(in)+1, in)
 		parts := read(WAV, files, int(cut)%9+1, in)
 		if d := cmp.Diff(whole.out, parts.out); d != "" {

@@ -111,8 +111,9 @@ func ByName(name string) (c Container, e Encoding, ok bool) {
 
 // Sniff tells the container from a payload's first bytes. more says that they
 // are too few to tell. MPEG audio without a tag is told only where it was
-// declared: its two-byte sync also begins quiet PCM.
-func Sniff(b []byte, declared Container) (c Container, more bool) {
+// declared, or where b is a whole file and holds a second frame right behind the
+// first: its two-byte sync also begins quiet PCM.
+func Sniff(b []byte, declared Container, whole bool) (c Container, more bool) {
 	type magic struct {
 		at   int
 		text string
@@ -154,9 +155,9 @@ func Sniff(b []byte, declared Container) (c Container, more bool) {
 	}
 	if len(b) >= 2 && b[0] == 0xFF {
 		switch {
-		case b[1]&0xF6 == 0xF0 && (declared == AAC || syncsAgain(b, adtsFrame)):
+		case b[1]&0xF6 == 0xF0 && (declared == AAC || whole && syncsAgain(b, adtsFrame)):
 			return AAC, false
-		case b[1]&0xE0 == 0xE0 && (declared == MP3 || syncsAgain(b, mpegFrame)):
+		case b[1]&0xE0 == 0xE0 && (declared == MP3 || whole && syncsAgain(b, mpegFrame)):
 			return MP3, false
 		}
 	}

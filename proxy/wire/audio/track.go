@@ -1,6 +1,9 @@
 package audio
 
-import "encoding/binary"
+import (
+	"bytes"
+	"encoding/binary"
+)
 
 // Pos is where payload bytes lie in the server's stream. Bytes of a body lie
 // one behind the other from Off; bytes decoded from an event are all complete
@@ -51,7 +54,7 @@ type Track struct {
 	Sink     Sink
 	Declared Container
 	// Files says that each payload may be a file of its own (events), so that a
-	// header at its start is no fault.
+	// header at its start is no fault. Such payloads are written whole.
 	Files bool
 
 	mode     trackMode
@@ -61,6 +64,7 @@ type Track struct {
 	head     []byte
 	headPos  Pos
 	started  bool // a payload was begun before
+	ending   bool // no more bytes come: nothing is held
 	inWAV    bool // the stream's samples come from a WAV
 	payloads int
 }
@@ -73,6 +77,7 @@ const (
 	modeSamples
 	modeTail // behind the declared data of a WAV
 	modeOpaque
+	modeProbe // opaque, at a place where a file may start anew
 	modeBroken
 )
 
@@ -91,8 +96,20 @@ func (t *Track) Begin() {
 // Border marks a place in a body where servers start a file, if they do: the
 // start of an HTTP chunk.
 func (t *Track) Border() {
-	if t.inWAV && t.mode == modeSamples {
+	switch {
+	case t.inWAV && t.mode == modeSamples:
 		t.mode = modeSniff
+	case t.mode == modeOpaque:
+		t.mode = modeProbe
+		t.head = t.head[:0]
+	}
+}
+
+// BorderEnd marks the end of an HTTP chunk: what was gathered behind the declared
+// data, too short to begin a chunk of metadata, is samples.
+func (t *Track) BorderEnd() {
+	if t.mode == modeTail && len(t.head) > 0 {
+		t.beyond()
 	}
 }
 
@@ -109,6 +126,9 @@ func (t *Track) Write(p []byte, pos Pos) {
 			n = t.samples(p, pos)
 		case modeTail:
 			n = t.tail(p, pos)
+		case modeProbe:
+			n = t.probe(p)
+			t.Sink.Opaque(p[:n], pos)
 		case modeOpaque, modeBroken:
 			t.Sink.Opaque(p, pos)
 			n = len(p)
@@ -119,6 +139,8 @@ func (t *Track) Write(p []byte, pos Pos) {
 
 // End ends a payload: what is too short to be a header is samples.
 func (t *Track) End() {
+	t.ending = true
+	defer func() { t.ending = false }()
 	if t.mode == modeTail && len(t.head) > 0 {
 		t.beyond()
 	}
@@ -130,14 +152,14 @@ func (t *Track) End() {
 func (t *Track) sniff(p []byte, pos Pos) int {
 	if len(t.head) == 0 {
 		t.headPos = pos
-		if c, more := Sniff(p, t.Declared); !more { // the usual case: no copy
+		if c, more := Sniff(p, t.Declared, t.Files); !more { // the usual case: no copy
 			t.choose(c)
 			return 0
 		}
 	}
 	for i, b := range p {
 		t.head = append(t.head, b)
-		if c, more := Sniff(t.head, t.Declared); !more {
+		if c, more := Sniff(t.head, t.Declared, false); !more {
 			t.decide(c)
 			return i + 1
 		}
@@ -228,15 +250,59 @@ func (t *Track) samples(p []byte, pos Pos) int {
 	if t.left >= 0 && int64(n) > t.left {
 		n = int(t.left)
 	}
+	held := false
+	if t.inWAV && !t.Files && !t.ending {
+		if i := embedded(p[:n]); i < n {
+			n, held = i, true
+		}
+	}
 	if n > 0 {
 		t.Sink.Samples(p[:n], pos)
 	}
 	if t.left >= 0 {
-		if t.left -= int64(n); t.left == 0 {
-			t.mode = modeTail
-			t.head = t.head[:0]
+		t.left -= int64(n)
+	}
+	switch {
+	case held:
+		t.mode = modeSniff
+	case t.left == 0:
+		t.mode = modeTail
+		t.head = t.head[:0]
+	}
+	return n
+}
+
+// embedded returns where a file of its own may start amid a body's samples, the
+// length of p for nowhere. What may be the beginning of a header at the end of p
+// counts: it is held until the next bytes tell.
+func embedded(p []byte) int {
+	for i := 0; ; i++ {
+		j := bytes.IndexByte(p[i:], 'R')
+		if j < 0 {
+			return len(p)
+		}
+		i += j
+		b := p[i:]
+		if string(b[:min(4, len(b))]) == "RIFF"[:min(4, len(b))] && (len(b) < 12 || string(b[8:12]) == "WAVE") {
+			return i
 		}
 	}
+}
+
+// probe looks for a compressed file that starts anew: a tag of MP3, FLAC's magic,
+// the first page of an Ogg stream (RFC 3533 section 6: bit 2 of byte 5).
+func (t *Track) probe(p []byte) int {
+	n := min(6-len(t.head), len(p))
+	t.head = append(t.head, p[:n]...)
+	if len(t.head) < 6 {
+		return n
+	}
+	id := string(t.head[:4])
+	if id[:3] == "ID3" || id == "fLaC" || id == "OggS" && t.head[5]&2 != 0 {
+		t.Sink.Problem(RepeatedHeader, id)
+	}
+	t.head = t.head[:0]
+	t.mode = modeOpaque
 	return n
 }
 

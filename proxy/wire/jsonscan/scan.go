@@ -186,10 +186,27 @@ func (d *Doc) container(i int, closing byte, at int) (int, error) {
 	}
 }
 
+// shortString is the length up to which a string is walked byte by byte: most
+// are names and small values, for which a search costs more than the walk.
+const shortString = 24
+
 // str reads the string whose opening quote is at i.
 func (d *Doc) str(i int) (end int, escaped bool, err error) {
-	from := i + 1
-	j := from
+	b := d.b
+	j := i + 1
+	for stop := min(j+shortString, len(b)); j < stop; j++ {
+		switch c := b[j]; {
+		case c == '"':
+			return j + 1, false, nil
+		case c == '\\' || c < 0x20:
+			return d.longStr(i, j)
+		}
+	}
+	return d.longStr(i, j)
+}
+
+// longStr goes on at j, with nothing of note before it.
+func (d *Doc) longStr(i, j int) (end int, escaped bool, err error) {
 	for {
 		k := bytes.IndexByte(d.b[j:], '"')
 		if k < 0 {
