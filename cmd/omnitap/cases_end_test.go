@@ -962,10 +962,11 @@ func (s *blockedSink) Event(e *timeline.Event) {
 
 // blockedRig is a relay whose analysis gets stuck at its first event.
 type blockedRig struct {
-	addr   string
-	server *proxy.Server
-	sink   *blockedSink
-	stop   func() // ends the relay; the sink must be released first
+	addr    string
+	server  *proxy.Server
+	sink    *blockedSink
+	dropped func() int64
+	stop    func() // releases the sink and ends the relay
 }
 
 func startBlockedRig(t testing.TB, upstream string, tc tap.Config) *blockedRig {
@@ -980,7 +981,7 @@ func startBlockedRig(t testing.TB, upstream string, tc tap.Config) *blockedRig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.addr, r.server = ln.Addr().String(), s
+	r.addr, r.server, r.dropped = ln.Addr().String(), s, analyzer.Dropped
 	ctx, cancel := context.WithCancel(context.Background())
 	actx, acancel := context.WithCancel(context.Background())
 	var relay, analysis sync.WaitGroup
@@ -1181,5 +1182,42 @@ func TestC66SlowAnalysisSlowsNobody(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestC66TheBoundHoldsForSmallReads: many small reads are as bounded as few large ones.
+func TestC66TheBoundHoldsForSmallReads(t *testing.T) {
+	const bound, events = 64 << 10, 4000
+	event := httpChunk(chatText("word"))
+	next := make(chan struct{})
+	up := caseUpstream(t, func(c *net.TCPConn, _ int) {
+		_, _ = readCaseRequest(c)
+		caseSend(t, c, answerHead("text/event-stream"))
+		for range next { // one read each: the client has the one before
+			if _, err := io.WriteString(c, event); err != nil {
+				return
+			}
+		}
+	})
+	rig := startBlockedRig(t, up, tap.Config{MaxQueue: bound})
+	c := caseDial(t, rig.addr)
+	caseSend(t, c, chatRequest(caseChatBody))
+	_, _ = io.ReadFull(c, make([]byte, len(answerHead("text/event-stream"))))
+	for i := range events {
+		next <- struct{}{}
+		if _, err := io.ReadFull(c, make([]byte, len(event))); err != nil {
+			t.Fatalf("event %d: %v", i, err)
+		}
+	}
+	close(next)
+	_, _ = io.ReadAll(c)
+	_ = c.Close()
+	// one queue is being looked at, another one waits
+	if kept, sent := int64(events*len(event))-rig.dropped(), int64(events*len(event)); kept > 2*bound {
+		t.Errorf("of %d bytes %d wait for analysis, want at most %d", sent, kept, 2*bound)
+	}
+	rig.stop()
+	if len(rig.sink.records) != 1 || rig.sink.records[0].Analysis != "truncated" {
+		t.Errorf("%d records, want one that is truncated", len(rig.sink.records))
 	}
 }

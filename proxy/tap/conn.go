@@ -93,6 +93,9 @@ func (c *Conn) Bytes(dir Dir, p []byte, mono, first int64) {
 func (c *Conn) Gap(dir Dir, n, mono int64) {
 	c.now, c.first = mono, mono
 	c.read[dir] += n
+	if dir == Client && c.req.Idle() { // there was a request in it, for all we know
+		c.begin(c.req.Offset() + 1)
+	}
 	for _, x := range c.open {
 		x.b.Now(mono)
 		x.gap(dir, n)
@@ -319,9 +322,12 @@ func (s *requestSide) Lost(err error, _ int64) {
 	case x != nil && !x.headed && c.count == 1:
 		c.giveUp(err.Error())
 	case x != nil:
-		if errors.Is(err, http1.ErrAmbiguous) {
+		switch {
+		case errors.Is(err, http1.ErrGap):
+			x.b.Unread("bytes were not analysed")
+		case errors.Is(err, http1.ErrAmbiguous):
 			x.b.Flag("ambiguous_framing")
-		} else {
+		default:
 			x.b.Flag("request_malformed")
 		}
 		x.b.Analysis("lost", "request: "+err.Error())

@@ -39,11 +39,14 @@ func (b *Builder) FinishOpaque(reason string) {
 	}
 	b.done = true
 	b.Identify()
-	b.analysis, b.analysisReason = "lost", reason
+	b.Analysis("lost", reason)
 	b.settle()
 	r := b.record()
 	r.Flow = FlowOpaque
 	state, why, by := tunnelEnd(&b.close)
+	if b.close.unread != "" {
+		state, why, by = HarnessError, "analysis_incomplete", "relay"
+	}
 	r.Terminal = Terminal{State: state, Reason: why, By: by, Phase: "tunnel", Evidence: b.evidence(b.facts())}
 	b.measure(r)
 	b.unmeasured(r)
