@@ -69,9 +69,11 @@ func TestC53ErrorInsideA200(t *testing.T) {
 		{"b: without DONE", chatRequest(caseAudioChat), sse + content + failed + zeroChunk, timeline.ServerError, "http_500"},
 		{"b: then cut", chatRequest(caseAudioChat), sse + content + failed, timeline.ServerError, "http_500"},
 		{"c: event field", chatRequest(caseChatBody), sse + httpChunk("event: error\ndata: {\"message\":\"boom\",\"code\":500}\n\n") + done, timeline.ServerError, "http_500"},
-		{"d: speech", speechRequest(caseSpeechBody), sse + httpChunk(speechDelta(sine(2400, 24000))) +
-			httpChunk("event: speech.audio.error\ndata: {\"type\":\"speech.audio.error\",\"error\":{\"message\":\"boom\",\"type\":\"server_error\",\"param\":null,\"code\":500}}\n\n") + zeroChunk,
-			timeline.ServerError, "http_500"},
+		{
+			"d: speech", speechRequest(caseSpeechBody), sse + httpChunk(speechDelta(sine(2400, 24000))) +
+				httpChunk("event: speech.audio.error\ndata: {\"type\":\"speech.audio.error\",\"error\":{\"message\":\"boom\",\"type\":\"server_error\",\"param\":null,\"code\":500}}\n\n") + zeroChunk,
+			timeline.ServerError, "http_500",
+		},
 		{"e: string", chatRequest(caseChatBody), sse + httpChunk(sseData(`{"error":"boom"}`)) + done, timeline.ServerError, "server_error"},
 		{"f: JSON body", chatRequest(caseChatBody), lengthAnswer("application/json", errorText("boom", 500)), timeline.ServerError, "http_500"},
 		{"f: JSON body, speech", speechRequest(caseSpeechBody), lengthAnswer("application/json", `{"error":"boom"}`), timeline.ServerError, "server_error"},
@@ -383,8 +385,10 @@ func TestC58OutOfMemoryInDisguise(t *testing.T) {
 		{"third: exact envelope", chatRequest(caseChatBody), lengthAnswer("application/json", errorText(oomText, 500)), timeline.OOM, "out_of_memory"},
 		{"third: message", chatRequest(caseChatBody), whole(oomText), timeline.Success, "done"},
 		{"third: streamed message", chatRequest(caseChatBody), sse + httpChunk(chatText(oomText)) + end, timeline.Success, "done"},
-		{"last: speech about it", speechRequest(`{"model":"m","input":"The GPU is out of memory.","stream":true,"response_format":"pcm"}`),
-			answerHead("audio/pcm", "X-Sample-Rate: 24000") + httpChunk(sine(2400, 24000)) + zeroChunk, timeline.Success, "done"},
+		{
+			"last: speech about it", speechRequest(`{"model":"m","input":"The GPU is out of memory.","stream":true,"response_format":"pcm"}`),
+			answerHead("audio/pcm", "X-Sample-Rate: 24000") + httpChunk(sine(2400, 24000)) + zeroChunk, timeline.Success, "done",
+		},
 		{"last: text about it", chatRequest(caseChatBody), sse + httpChunk(chatText("If you run out of memory, use a smaller batch.")) + end, timeline.Success, "done"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

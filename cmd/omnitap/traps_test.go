@@ -357,8 +357,10 @@ func TestVLLMTrap34VideoJobs(t *testing.T) {
 		{"job", post("/v1/videos", `{"model":"m","prompt":"p"}`), lengthAnswer("application/json", job)},
 		{"poll", get("/v1/videos/video-1"), lengthAnswer("application/json", strings.Replace(job, "queued", "completed", 1))},
 		{"content", get("/v1/videos/video-1/content"), lengthAnswer("video/mp4", mp4)},
-		{"sync, two ids", post("/v1/videos/sync", `{"model":"m","prompt":"p"}`, "X-Request-Id: mine"),
-			strings.Replace(lengthAnswer("video/mp4", mp4), "\r\n\r\n", "\r\nX-Request-Id: video_sync-1\r\nX-Request-Id: mine\r\n\r\n", 1)},
+		{
+			"sync, two ids", post("/v1/videos/sync", `{"model":"m","prompt":"p"}`, "X-Request-Id: mine"),
+			strings.Replace(lengthAnswer("video/mp4", mp4), "\r\n\r\n", "\r\nX-Request-Id: video_sync-1\r\nX-Request-Id: mine\r\n\r\n", 1),
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			res := exchangeCase(t, nil, c.request, endFIN, caseWrite{data: c.answer})

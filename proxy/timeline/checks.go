@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/omnitap/omnitap/proxy/wire/audio"
 )
@@ -142,3 +143,6 @@ func countProblem(s *sound, kind string) int {
 	}
 	return n
 }
+
+// CheckNames lists the invariants of the sound that are looked at, sorted.
+func CheckNames() []string { return slices.Clone(checkNames) }

@@ -92,3 +92,10 @@ func owed(flow string, modalities []string) owes {
 	}
 	return owes{}
 }
+
+// Flows lists the flows of HTTP records, sorted.
+func Flows() []string {
+	return []string{
+		FlowChat, FlowCompletion, FlowImage, FlowOpaque, FlowOther, FlowSpeech, FlowSpeechBatch, FlowTranscription, FlowTranslation, FlowVideo,
+	}
+}
