@@ -162,6 +162,7 @@ func (f *flow) forward(p []byte, mono, first int64) error {
 	kept := f.h.Data(f.dir, f.block, p, mono, first)
 	waited, err := f.write(out)
 	if err != nil {
+		f.h.Blocked(f.dir, waited)
 		return err
 	}
 	if f.h != nil {
@@ -185,14 +186,12 @@ func (f *flow) write(b []byte) (waited int64, err error) {
 	}
 	w := &f.wrote
 	w.b, w.errno, w.since = b, 0, 0
-	if err := f.dst.raw.Write(w.fn); err != nil {
-		return 0, err
-	}
-	if w.errno != 0 {
-		return 0, os.NewSyscallError("send", w.errno)
-	}
+	err = f.dst.raw.Write(w.fn)
 	if w.since != 0 {
 		waited = w.clock.now() - w.since
 	}
-	return waited, nil
+	if err == nil && w.errno != 0 {
+		err = os.NewSyscallError("send", w.errno)
+	}
+	return waited, err
 }

@@ -23,6 +23,8 @@ type Server struct {
 	dialer net.Dialer
 	probes atomic.Bool
 	count  atomic.Uint64
+	// aborted is when a client last left by a reset
+	aborted atomic.Int64
 
 	mu   sync.Mutex // protects what follows
 	open map[*session]struct{}
@@ -155,7 +157,7 @@ func (x *session) identify(n int) timeline.Identity {
 	off := x.s.clock.wallOffset()
 	return timeline.Identity{
 		RunID: x.s.cfg.RunID, Node: x.s.cfg.Node, ConnectionID: x.n, OwnID: fmt.Sprintf("own-%s-%d-%d", x.s.cfg.RunID, x.n, n),
-		Kernel: x.kernel.Load(), WallOffset: &off,
+		Kernel: x.kernel.Load(), WallOffset: &off, LastAbort: x.s.aborted.Load(),
 	}
 }
 

@@ -61,6 +61,7 @@ func (x *session) upwards(f *flow) {
 		// the server refuses more: what it answered is still on its way down
 		x.broken.Store(true)
 	default:
+		x.s.aborted.Store(now)
 		x.h.End(tap.Client, rst, now)
 		x.upstream.abort()
 	}
@@ -74,6 +75,7 @@ func (x *session) downwards(f *flow) {
 	switch {
 	case x.ending.Load():
 	case errors.As(err, &w):
+		x.s.aborted.Store(now)
 		x.h.End(tap.Client, rst, now)
 		x.upstream.abort()
 		x.client.abort()

@@ -39,15 +39,19 @@ func (b *Block) Release() {
 	}
 }
 
-// smallBlock is the size of the small ones.
-const smallBlock = 4 << 10
+// smallBlock and wideBlock are the sizes of the blocks that small reads are
+// copied to.
+const (
+	smallBlock = 4 << 10
+	wideBlock  = 32 << 10
+)
 
 // smallBlocks and wideBlocks hold copies of small reads for the few
 // milliseconds until they are looked at: most connections have one or two, busy
 // ones many.
 var (
 	smallBlocks = NewPool(smallBlock)
-	wideBlocks  = NewPool(32 << 10)
+	wideBlocks  = NewPool(wideBlock)
 )
 
 // itemLists hold the queues of connections that have something queued.

@@ -96,6 +96,9 @@ func (c *Conn) Gap(dir Dir, n, mono int64) {
 	if dir == Client && c.req.Idle() { // there was a request in it, for all we know
 		c.begin(c.req.Offset() + 1)
 	}
+	if x := c.front(); dir == Server && x != nil && x.startDown == 0 {
+		x.startDown = c.resp.Offset() + 1
+	}
 	for _, x := range c.open {
 		x.b.Now(mono)
 		x.gap(dir, n)
@@ -124,6 +127,14 @@ func (c *Conn) Wrote(dir Dir, mono, waited int64) {
 		c.open[0].b.Wrote(mono, waited)
 	}
 	c.finishDone()
+}
+
+// Blocked notes that a write of what came from dir failed after it had been
+// blocked for waited nanoseconds.
+func (c *Conn) Blocked(dir Dir, waited int64) {
+	if dir == Server && len(c.open) > 0 {
+		c.open[0].b.Blocked(waited)
+	}
 }
 
 // injected is a request id that the relay put into a head.

@@ -72,7 +72,7 @@ func (h *Handle) Data(dir Dir, b *Block, p []byte, mono, first int64) (kept bool
 	case kept && !b.counted:
 		n = int64(len(b.B))
 	case !kept && h.room() < len(p):
-		n = int64(len(h.next(len(p)).B))
+		n = int64(h.nextSize(len(p)))
 	}
 	if n > 0 && (h.bytes+n > a.cfg.MaxQueue || a.queued.Load()+n > a.cfg.MaxMemory) {
 		h.drop(dir, int64(len(p)), mono)
@@ -85,6 +85,9 @@ func (h *Handle) Data(dir Dir, b *Block, p []byte, mono, first int64) (kept bool
 		b.counted = true
 		it.data, it.block = p, b
 	} else {
+		if n > 0 {
+			h.next(len(p))
+		}
 		it.data, it.block = h.copy(p)
 	}
 	if n > 0 {
@@ -107,18 +110,25 @@ func (h *Handle) room() int {
 	return len(h.small.B) - h.used
 }
 
-// next takes a new block of small reads: a small one first, most connections
-// need no other.
-func (h *Handle) next(n int) *Block {
-	pool := wideBlocks
+// nextSize is the size of the next block of small reads, for one of n bytes: a
+// small one first, most connections need no other.
+func (h *Handle) nextSize(n int) int {
 	if h.small == nil && n <= smallBlock {
+		return smallBlock
+	}
+	return wideBlock
+}
+
+// next takes that block.
+func (h *Handle) next(n int) {
+	pool := wideBlocks
+	if h.nextSize(n) == smallBlock {
 		pool = smallBlocks
 	}
 	if h.small != nil {
 		h.small.Release()
 	}
 	h.small, h.used = Take(pool), 0
-	return h.small
 }
 
 // copy puts a small read into the block of small reads, where there is room.
@@ -172,6 +182,14 @@ func (h *Handle) Wrote(dir Dir, mono, waited int64) {
 		}
 	}
 	h.push(item{kind: kWrote, dir: dir, mono: mono, waited: waited})
+}
+
+// Blocked notes that writes of what came from dir had been blocked for waited
+// nanoseconds when they failed.
+func (h *Handle) Blocked(dir Dir, waited int64) {
+	if waited > 0 {
+		h.note(func(c *Conn) { c.Blocked(dir, waited) })
+	}
 }
 
 // note queues a call on the connection's reading.

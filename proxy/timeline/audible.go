@@ -25,14 +25,14 @@ type audible struct {
 	block     int     // sample frames in 1 ms
 	frame     int64   // sample frames seen
 
-	n        int     // frames of the block at hand
-	sum, sq  float64 // over the block
-	rest     float64 // resting level
-	settled  bool    // rest was learned from 5 ms of quiet
-	quiet    int     // quiet blocks in a row
-	quietSum float64 // their mean levels
-	loud     int     // loud blocks in a row
-	loudest  float64
+	n        int        // frames of the block at hand
+	sum, sq  float64    // over the block
+	rest     float64    // resting level
+	settled  bool       // rest was learned from 5 ms of quiet
+	quiet    int        // quiet blocks in a row
+	quietSum float64    // their mean levels
+	loud     int        // loud blocks in a row
+	run      [3]float64 // of these: frames, their sum, their squares
 
 	cand      place // first frame above the threshold in the stretch at hand
 	candFrame int64 // -1: none
@@ -57,7 +57,6 @@ func (a *audible) value(v float64, p place) {
 	if a.candFrame < 0 && math.Abs(d) > a.threshold {
 		a.cand, a.candFrame = p, a.frame
 	}
-	a.loudest = max(a.loudest, math.Abs(v))
 	a.frame++
 	a.n++
 	a.sum += v
@@ -81,17 +80,13 @@ func (a *audible) endBlock() {
 		}
 	}
 	rms := math.Sqrt(max(0, a.sq/n-2*ref*mean+ref*ref))
+	sq := a.sq
 	a.n, a.sum, a.sq = 0, 0, 0
 	if rms > a.threshold {
-		a.loud++
-		if a.loud >= sustainBlocks && a.candFrame >= 0 {
-			a.found, a.at, a.atFrame = true, a.cand, a.candFrame
-		}
+		a.louder(n, n*mean, sq)
 		return
 	}
-	if a.loud > 0 { // too short to be heard
-		a.loud = 0
-	}
+	a.loud, a.run = 0, [3]float64{} // what was loud was too short to be heard
 	a.quiet++
 	a.quietSum += mean
 	switch {
@@ -101,6 +96,27 @@ func (a *audible) endBlock() {
 		a.settled = true
 		a.rest = a.quietSum / float64(a.quiet)
 		a.candFrame = -1
+	}
+}
+
+// louder adds a loud block. A stretch that is long enough and moves is sound; one
+// that only stands at another level is silence there.
+func (a *audible) louder(n, sum, sq float64) {
+	a.loud++
+	a.run[0] += n
+	a.run[1] += sum
+	a.run[2] += sq
+	if a.loud < sustainBlocks {
+		return
+	}
+	mean := a.run[1] / a.run[0]
+	if math.Sqrt(max(0, a.run[2]/a.run[0]-mean*mean)) <= a.threshold {
+		a.settled, a.rest, a.candFrame = true, mean, -1
+		a.loud, a.run = 0, [3]float64{}
+		return
+	}
+	if a.candFrame >= 0 {
+		a.found, a.at, a.atFrame = true, a.cand, a.candFrame
 	}
 }
 

@@ -50,6 +50,9 @@ type Identity struct {
 	// WallOffset is what to add to a monotonic stamp to get wall-clock
 	// nanoseconds; nil where it is not known.
 	WallOffset *int64
+	// LastAbort is when a client last left by a reset, 0 for never: a failure soon
+	// after may follow from it.
+	LastAbort int64
 	// Replay says that what only a live relay can measure is absent.
 	Replay bool
 }
@@ -87,6 +90,7 @@ type Builder struct {
 	declaredToks int64
 
 	text      hash.Hash
+	textHead  []byte // its first bytes, to tell an error that is sent as content
 	textBytes int64
 	textUnits int64
 	lastText  int64
@@ -314,14 +318,24 @@ func (b *Builder) Wrote(mono, waited int64) {
 	b.pending = b.pending[:0]
 }
 
+// Blocked notes that a write to the client failed after it had been blocked for
+// waited nanoseconds.
+func (b *Builder) Blocked(waited int64) { b.waited += waited }
+
 // WaitsForWrite reports whether chunks are not known to be written yet.
 func (b *Builder) WaitsForWrite() bool { return len(b.pending) > 0 }
+
+// textHeadSize is how much of the text is looked at for an error's own words.
+const textHeadSize = 64
 
 func (b *Builder) addText(p []byte, off int64) {
 	if b.text == nil {
 		b.text = sha256.New()
 	}
 	b.text.Write(p)
+	if n := textHeadSize - len(b.textHead); n > 0 {
+		b.textHead = append(b.textHead, p[:min(n, len(p))]...)
+	}
 	b.textBytes += int64(len(p))
 	b.lastText = b.now
 	b.set(pText, off)

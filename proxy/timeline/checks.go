@@ -88,6 +88,10 @@ func (s *sound) unmeasured(whole bool) []string {
 	return out
 }
 
+// abortLinkNS is how soon after a client's abort a request's failure is shown
+// beside it: a coincidence in time, no cause.
+const abortLinkNS = 5e9
+
 // evidence gathers what the terminal state rests on.
 func (b *Builder) evidence(f *facts) map[string]any {
 	e := map[string]any{"bytes_received": b.bodyBytes, "complete": b.complete}
@@ -108,6 +112,8 @@ func (b *Builder) evidence(f *facts) map[string]any {
 	put("via", b.answer.Via, b.answer.Via != "")
 	put("server", b.answer.Server, b.answer.Server != "")
 	put("end_marker", true, f.marker)
+	since := b.at[pIn].mono - b.id.LastAbort
+	put("after_client_abort_ms", float64(since)/1e6, b.id.LastAbort != 0 && since >= 0 && since < abortLinkNS)
 	if b.said != nil {
 		put("code", b.said.code, b.said.code != 0)
 		put("error_offset", b.said.at.off, b.said.event)

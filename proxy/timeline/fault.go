@@ -27,7 +27,7 @@ func (b *Builder) fault(f *dialect.Failure, off int64) {
 	if b.said != nil {
 		return
 	}
-	content := b.textUnits > 0 || b.snd != nil && b.snd.bytes+b.snd.opaque > 0
+	content := b.textUnits > 0 || b.reasoning.Units > 0 || b.tool || b.snd != nil && b.snd.bytes+b.snd.opaque > 0
 	b.said = classify(f, f.Code, content)
 	b.said.at, b.said.event = place{b.now, off}, true
 }

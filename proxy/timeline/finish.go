@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"slices"
+	"strings"
 
 	"github.com/omnitap/omnitap/proxy/wire/audio"
 	"github.com/omnitap/omnitap/proxy/wire/dialect"
@@ -49,10 +50,18 @@ func (b *Builder) FinishOpaque(reason string) {
 	}
 	r.Terminal = Terminal{State: state, Reason: why, By: by, Phase: "tunnel", Evidence: b.evidence(b.facts())}
 	b.measure(r)
+	r.Quality = Quality{Verdict: "not_measured", Failed: []string{}, NotMeasured: []string{}}
+	r.Flags = b.flagList()
 	b.unmeasured(r)
 	if b.sink != nil {
 		b.sink.Record(r)
 	}
+}
+
+// unreadType reports whether the answer is of a type that is not looked into.
+func (b *Builder) unreadType() bool {
+	a := &b.answer
+	return b.bodyBytes > 0 && b.status < 300 && !a.Events && !a.Whole && !a.Sound
 }
 
 func (b *Builder) flow() string {
@@ -210,7 +219,7 @@ func (b *Builder) since(p point) *float64 {
 // measure reckons the metrics of contract section 3.
 func (b *Builder) measure(r *Record) {
 	r.TTFTMS, r.TTFAMS, r.TTFAudibleMS, r.JCTMS = b.since(pText), b.since(pAudio), b.since(pAudible), b.since(pTerm)
-	if r.Flow != FlowOpaque && b.analysis != "lost" {
+	if r.Flow != FlowOpaque && b.analysis != "lost" && !b.unreadType() {
 		b.measureText(r)
 	}
 	if b.snd != nil && (b.snd.bytes+b.snd.opaque > 0 || b.snd.empty > 0) {
@@ -393,11 +402,22 @@ func (b *Builder) notes(r *Record, f *facts) {
 	if f.owes.text && !f.text || len(b.request.Modalities) > 0 && slices.Contains(b.request.Modalities, "text") && !f.text && f.audio {
 		b.Flag("no_text")
 	}
-	r.Flags = make([]string, 0, len(b.flags))
-	for name := range b.flags {
-		r.Flags = append(r.Flags, name)
+	if has(strings.ToLower(string(b.textHead)), oomContent) {
+		b.Flag("oom_suspected")
 	}
-	slices.Sort(r.Flags)
+	r.Flags = b.flagList()
+}
+
+// oomContent begins a text that is an error of the memory sent as content.
+var oomContent = []string{"cuda out of memory", "outofmemoryerror"}
+
+func (b *Builder) flagList() []string {
+	out := make([]string, 0, len(b.flags))
+	for name := range b.flags {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
 }
 
 func (b *Builder) soundNotes() {

@@ -48,6 +48,8 @@ func (b *Builder) unmeasured(r *Record) {
 // missing is the general reason for what an exchange did not show.
 func (b *Builder) missing() string {
 	switch {
+	case b.unreadType():
+		return "bodies of this type are not read"
 	case b.analysis != "full" && b.analysisReason != "":
 		return "analysis " + b.analysis + ": " + b.analysisReason
 	case b.at[pHdr].mono == 0:

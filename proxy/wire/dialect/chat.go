@@ -63,6 +63,7 @@ func (r *Reader) modalAudio(ev *Event, choice, delta jsonscan.Value) {
 			Channels: number(meta.Get("channels")), Frames: int64(number(meta.Get("frame_count"))),
 		}
 	}
+	ev.Tokens = -1 // the usage of a sound event counts no output tokens
 	r.part(ev, delta.Get("content"), p)
 	if d := delta.Get("audio"); d.There() && len(r.parts) == 0 {
 		r.part(ev, d.Get("data"), Part{})

@@ -67,6 +67,23 @@ func (h *Head) Has(name, token string) bool {
 	return false
 }
 
+// chunkedLast reports whether chunked is the final transfer coding: only then
+// does it delimit the body (RFC 9112 section 6.3).
+func (h *Head) chunkedLast() bool {
+	last := ""
+	for i := range h.Fields {
+		if !strings.EqualFold(h.Fields[i].Name, "Transfer-Encoding") {
+			continue
+		}
+		for t := range strings.SplitSeq(h.Fields[i].Value, ",") {
+			if t = strings.TrimSpace(t); t != "" {
+				last = t
+			}
+		}
+	}
+	return strings.EqualFold(last, "chunked")
+}
+
 // KeepsAlive reports whether the sender means the connection to go on
 // (RFC 9112 section 9.3).
 func (h *Head) KeepsAlive() bool {

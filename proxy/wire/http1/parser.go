@@ -300,7 +300,7 @@ func (p *Parser) frame(h *Head, expect Expect) error {
 	switch {
 	case bodiless:
 		p.st = stStart
-	case te && h.Has("Transfer-Encoding", "chunked"):
+	case te && h.chunkedLast():
 		p.st = stChunkSize
 	case te && !p.Response:
 		return ErrAmbiguous

@@ -83,10 +83,14 @@ func (v Value) All() iter.Seq[Value] {
 	}
 }
 
-// Key returns the raw name of an object's member; escapes stand as they came.
+// Key returns the name of an object's member.
 func (v Value) Key() []byte {
 	n := v.node()
-	return v.d.b[n.keyAt:n.keyEnd]
+	k := v.d.b[n.keyAt:n.keyEnd]
+	if n.keyEscaped {
+		return unescape(nil, k)
+	}
+	return k
 }
 
 // KeyIs reports whether an object's member has that name.
