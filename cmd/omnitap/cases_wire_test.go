@@ -528,7 +528,9 @@ func TestC11Informational(t *testing.T) {
 	var stamps [5]caseStamp
 	var body string
 	received := &atomic.Int64{}
+	served := make(chan struct{})
 	up := caseUpstream(t, func(c *net.TCPConn, _ int) {
+		defer close(served)
 		got := make([]byte, len(requestHead))
 		if _, err := io.ReadFull(c, got); err != nil || string(got) != requestHead {
 			t.Errorf("the upstream got %q, %v", got, err)
@@ -573,6 +575,7 @@ func TestC11Informational(t *testing.T) {
 	if string(got) != want {
 		t.Errorf("the client got other bytes than were sent, from %d on", differAt(string(got), want))
 	}
+	<-served
 	recs := rig.stop()
 	if len(recs) != 1 {
 		t.Fatalf("%d records, want 1", len(recs))

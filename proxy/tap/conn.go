@@ -249,7 +249,7 @@ func (c *Conn) front() *exchange {
 }
 
 // begin starts an exchange at byte off of the client's stream.
-func (c *Conn) begin(off int64) *exchange {
+func (c *Conn) begin(off int64) {
 	id := c.identify(c.count)
 	id.Replay = c.replay
 	mono := c.now
@@ -267,7 +267,6 @@ func (c *Conn) begin(off int64) *exchange {
 	c.count++
 	c.open = append(c.open, x)
 	c.current = x
-	return x
 }
 
 // giveUp makes the whole connection opaque.

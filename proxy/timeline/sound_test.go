@@ -104,10 +104,21 @@ func TestSampleValues(t *testing.T) {
 		in   []byte
 		want float64
 	}{
-		{audio.S16LE, []byte{0x00, 0x80}, -1}, {audio.S16BE, []byte{0x40, 0x00}, 0.5}, {audio.U8, []byte{0x80}, 0}, {audio.U8, []byte{0}, -1},
-		{audio.S24LE, []byte{0, 0, 0x40}, 0.5}, {audio.S24BE, []byte{0xC0, 0, 0}, -0.5}, {audio.S32LE, []byte{0, 0, 0, 0x80}, -1}, {audio.S32BE, []byte{0x40, 0, 0, 0}, 0.5},
-		{audio.F32LE, f32, -0.5}, {audio.F64LE, f64b, 0.25}, {audio.F32LE, nan, 0},
-		{audio.ULaw, []byte{0xFF}, 0}, {audio.ULaw, []byte{0x00}, -32124.0 / 32768}, {audio.ALaw, []byte{0xD5}, 8.0 / 32768}, {audio.ALaw, []byte{0x2A}, -32256.0 / 32768},
+		{audio.S16LE, []byte{0x00, 0x80}, -1},
+		{audio.S16BE, []byte{0x40, 0x00}, 0.5},
+		{audio.U8, []byte{0x80}, 0},
+		{audio.U8, []byte{0}, -1},
+		{audio.S24LE, []byte{0, 0, 0x40}, 0.5},
+		{audio.S24BE, []byte{0xC0, 0, 0}, -0.5},
+		{audio.S32LE, []byte{0, 0, 0, 0x80}, -1},
+		{audio.S32BE, []byte{0x40, 0, 0, 0}, 0.5},
+		{audio.F32LE, f32, -0.5},
+		{audio.F64LE, f64b, 0.25},
+		{audio.F32LE, nan, 0},
+		{audio.ULaw, []byte{0xFF}, 0},
+		{audio.ULaw, []byte{0x00}, -32124.0 / 32768},
+		{audio.ALaw, []byte{0xD5}, 8.0 / 32768},
+		{audio.ALaw, []byte{0x2A}, -32256.0 / 32768},
 	} {
 		if got := sample(v.in, v.e); got != v.want {
 			t.Errorf("sample(%x, %s) = %v, want %v", v.in, v.e, got, v.want)
