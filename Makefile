@@ -6,6 +6,7 @@ GOLANGCI_LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$
 # What the targets below take from the command line, as in `make fuzz FUZZTIME=1m`.
 BENCH     ?= .
 BENCHTIME ?= 1s
+RELAYTIME ?= 10x
 COUNT     ?= 1
 FUZZTIME  ?= 10s
 PKG       ?= ./...
@@ -84,12 +85,13 @@ fuzz: ## run every fuzz target for FUZZTIME
 	done <<<"$$targets"
 
 .PHONY: bench
-bench: ## benchmarks of the forward path and its readers: BENCH, BENCHTIME, COUNT
+bench: ## benchmarks: readers, and relays side by side: BENCH, BENCHTIME, RELAYTIME, COUNT
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) ./proxy/...
+	go test -run '^$$' -bench '$(BENCH)' -benchtime $(RELAYTIME) -count $(COUNT) ./cmd/omnitap
 
 .PHONY: bench-once
 bench-once: ## every benchmark a single time, to see that it still runs
-	@$(MAKE) --no-print-directory bench BENCHTIME=1x
+	@$(MAKE) --no-print-directory bench BENCHTIME=1x RELAYTIME=1x
 
 .PHONY: cover
 cover: clients ## test coverage of the whole module into out/cover.html

@@ -22,18 +22,26 @@ type session struct {
 	// broken says that the upstream refused bytes: what it had answered before is
 	// delivered, then the client is reset.
 	broken atomic.Bool
-	ending atomic.Bool // the relay ends it: ends seen from here on are our own
+	moving atomic.Int32 // directions that are not done
+	ending atomic.Bool  // the relay ends it: ends seen from here on are our own
 	once   sync.Once
 }
 
-// relay moves bytes both ways until both sides ended.
+// relay starts moving bytes both ways; the direction that ends last closes the
+// session. Each runs on a stack of its own that nothing deep was called on: an
+// idle connection is mostly its stacks.
 func (x *session) relay() {
 	up, down := x.flows()
-	var wg sync.WaitGroup
-	wg.Go(func() { x.upwards(up) })
-	x.downwards(down)
-	wg.Wait()
-	x.close()
+	x.moving.Store(2)
+	x.s.wg.Go(func() { x.upwards(up) })
+	x.s.wg.Go(func() { x.downwards(down) })
+}
+
+// ended notes that a direction is done.
+func (x *session) ended() {
+	if x.moving.Add(-1) == 0 {
+		x.close()
+	}
 }
 
 func (x *session) flows() (up, down *flow) {
@@ -49,6 +57,7 @@ func (x *session) flows() (up, down *flow) {
 
 // upwards moves the client's bytes and passes its end on.
 func (x *session) upwards(f *flow) {
+	defer x.ended()
 	err := f.run()
 	now := x.s.clock.now()
 	var w writeError
@@ -69,6 +78,7 @@ func (x *session) upwards(f *flow) {
 
 // downwards moves the server's bytes and passes its end on.
 func (x *session) downwards(f *flow) {
+	defer x.ended()
 	err := f.run()
 	now := x.s.clock.now()
 	var w writeError

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"runtime/debug"
 	"runtime/pprof"
 	"slices"
 	"strconv"
@@ -58,7 +59,10 @@ func benchChild(kind, upstream string) int {
 		go omnitapChild(ctx, kind, upstream)
 	}
 	in := bufio.NewScanner(os.Stdin)
-	for in.Scan() { // each line asks for the CPU time and memory so far
+	for in.Scan() { // each line asks for the CPU time and memory so far, "gc" after a collection
+		if in.Text() == "gc" {
+			debug.FreeOSMemory()
+		}
 		var u syscall.Rusage
 		_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
 		_, _ = fmt.Fprintln(os.Stdout, "cpu", u.Utime.Nano()+u.Stime.Nano(), rss())
@@ -223,9 +227,9 @@ func startChild(tb testing.TB, kind, upstream string) *child {
 }
 
 // usage returns the relay's CPU time in ns and its resident memory in bytes.
-func (c *child) usage(tb testing.TB) (cpu, mem int64) {
+func (c *child) usage(tb testing.TB, gc ...string) (cpu, mem int64) {
 	tb.Helper()
-	if _, err := io.WriteString(c.in, "\n"); err != nil {
+	if _, err := io.WriteString(c.in, strings.Join(gc, "")+"\n"); err != nil {
 		tb.Fatal(err)
 	}
 	if !c.out.Scan() {
@@ -450,4 +454,60 @@ func reportRelays(b *testing.B, cpu map[string]int64, took map[string][]time.Dur
 		b.ReportMetric(at(k, .99)-at("direct", .99), k+"-added-p99-us")
 	}
 	b.ReportMetric(0, "ns/op") // what a round takes says nothing
+}
+
+// BenchmarkIdleStreams opens streams that have begun to answer and then fall
+// quiet, and reports what each costs its relay in resident memory.
+func BenchmarkIdleStreams(b *testing.B) {
+	const n = 5000
+	w := workloads()[0]
+	p := startPacer(b, w.head, w.event)
+	for b.Loop() {
+		for _, kind := range []string{"bare", "analysis", "reverseproxy"} {
+			c := startChild(b, kind, p.ln.Addr().String())
+			_, before := c.usage(b, "gc")
+			streams := p.openMany(b, c.addr, w.path, n)
+			_, after := c.usage(b, "gc")
+			b.ReportMetric(float64(after-before)/n, kind+"-B/stream")
+			for _, s := range streams {
+				s.close()
+			}
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// openMany opens n streams, each with one event that has arrived.
+func (p *pacer) openMany(b *testing.B, addr, path string, n int) []*stream {
+	b.Helper()
+	streams := make([]*stream, n)
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range 64 {
+		wg.Go(func() {
+			for i := range next {
+				streams[i] = p.openAny(b, addr, path)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	return streams
+}
+
+// openAny opens a stream whose upstream end may belong to another one opened at
+// the same time, and has an event come through one of them.
+func (p *pacer) openAny(b *testing.B, addr, path string) *stream {
+	b.Helper()
+	s := p.open(b, addr, path)
+	if _, err := s.up.Write(p.chunk); err != nil {
+		b.Error(err)
+	}
+	if _, err := io.ReadFull(s.down, make([]byte, len(p.chunk))); err != nil {
+		b.Error(err)
+	}
+	return s
 }

@@ -303,6 +303,7 @@ func (s *requestSide) Head(h *http1.Head, end int64) http1.Expect {
 	}
 	x.contentType = h.Value("Content-Type")
 	x.encoded = h.Value("Content-Encoding")
+	x.reqOver = h.Length() > int64(c.cfg.MaxRequest) // gather nothing that will be too much
 	x.method = h.Method
 	x.b.Request(h.Method, path, x.contentType, h.Value("X-Request-Id"))
 	if h.Method == http.MethodConnect || h.Has("Connection", "upgrade") {
@@ -330,6 +331,9 @@ func (s *requestSide) Lost(err error, _ int64) {
 	x := c.current
 	switch {
 	case x != nil && !x.headed && c.count == 1:
+		if errors.Is(err, http1.ErrGap) {
+			x.b.Unread("bytes were not analysed")
+		}
 		c.giveUp(err.Error())
 	case x != nil:
 		switch {

@@ -11,6 +11,7 @@ package timeline
 import (
 	"crypto/sha256"
 	"hash"
+	"slices"
 
 	"github.com/omnitap/omnitap/proxy/wire/dialect"
 )
@@ -108,7 +109,7 @@ type Builder struct {
 	complete          bool
 	close             closing
 	trouble           []trouble
-	flags             map[string]struct{}
+	flags             []string // few: a set would weigh more
 	warnings          []string
 
 	analysis, analysisReason string
@@ -156,7 +157,7 @@ type Answer struct {
 // New returns a Builder whose request's first byte is byte off of the client's
 // stream, received at mono.
 func New(cfg *Config, id Identity, sink Sink, mono, off int64) *Builder {
-	b := &Builder{cfg: cfg, id: id, sink: sink, now: mono, flags: map[string]struct{}{}, analysis: "full", declaredToks: -1}
+	b := &Builder{cfg: cfg, id: id, sink: sink, now: mono, analysis: "full", declaredToks: -1}
 	b.requestID, b.idSource = id.OwnID, "own"
 	b.at[pIn] = place{mono, off}
 	return b
@@ -169,7 +170,11 @@ func (b *Builder) Now(mono int64) { b.now = mono }
 func (b *Builder) RequestID() string { return b.requestID }
 
 // Flag adds a flag to the record.
-func (b *Builder) Flag(name string) { b.flags[name] = struct{}{} }
+func (b *Builder) Flag(name string) {
+	if !slices.Contains(b.flags, name) {
+		b.flags = append(b.flags, name)
+	}
+}
 
 // Warn adds a warning to the record.
 func (b *Builder) Warn(text string) {

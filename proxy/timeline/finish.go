@@ -412,10 +412,7 @@ func (b *Builder) notes(r *Record, f *facts) {
 var oomContent = []string{"cuda out of memory", "outofmemoryerror"}
 
 func (b *Builder) flagList() []string {
-	out := make([]string, 0, len(b.flags))
-	for name := range b.flags {
-		out = append(out, name)
-	}
+	out := append([]string{}, b.flags...)
 	slices.Sort(out)
 	return out
 }

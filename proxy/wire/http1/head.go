@@ -67,6 +67,15 @@ func (h *Head) Has(name, token string) bool {
 	return false
 }
 
+// Length returns the declared length of the body, -1 for none or a malformed one.
+func (h *Head) Length() int64 {
+	n, err := h.contentLength()
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
 // chunkedLast reports whether chunked is the final transfer coding: only then
 // does it delimit the body (RFC 9112 section 6.3).
 func (h *Head) chunkedLast() bool {
