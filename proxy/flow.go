@@ -36,7 +36,7 @@ type flow struct {
 	block *tap.Block
 	used  int
 	wrote writer
-	total int64
+	last  int64 // the last receive stamp
 }
 
 // writer writes on; like receiver it is one closure that allocates nothing.
@@ -136,7 +136,8 @@ func (f *flow) read() (p []byte, mono, first int64, err error) {
 	mono = now
 	if r.wall != 0 {
 		if m, ok := f.src.clock.received(r.wall, now); ok {
-			mono = m
+			mono = max(m, f.last) // a stream's stamps do not go back; the offset's error may
+			f.last = mono
 			if !f.kernel.Load() {
 				f.kernel.Store(true)
 			}
@@ -168,7 +169,6 @@ func (f *flow) forward(p []byte, mono, first int64) error {
 	if f.h != nil {
 		f.h.Wrote(f.dir, f.src.clock.now(), waited)
 	}
-	f.total += int64(len(p))
 	if kept {
 		if f.used += len(p); len(f.block.B)-f.used < roomLeft {
 			f.release()

@@ -35,7 +35,9 @@ import (
 func textChunks(events []timeline.Event) (out [][2]int64) {
 	for _, e := range events {
 		if e.Event == "text_chunk" {
-			out = append(out, [2]int64{e.Offset, e.Bytes})
+			off, _ := e.Offset.Get()
+			size, _ := e.Bytes.Get()
+			out = append(out, [2]int64{off, size})
 		}
 	}
 	return out

@@ -23,21 +23,24 @@ func AppendRecord(b []byte, r *timeline.Record) ([]byte, error) {
 // an event for every output chunk, on the path that bytes travel.
 func AppendEvent(b []byte, e *timeline.Event) []byte {
 	b = append(b, '{')
-	b = optionalString(b, `"run_id":`, e.RunID)
+	b = text(b, `"run_id":`, e.RunID)
 	b = member(b, `"request_id":`, e.RequestID)
-	b = optionalString(b, `"session_id":`, e.SessionID)
+	b = text(b, `"session_id":`, e.SessionID)
+	b = text(b, `"stage":`, e.Stage)
 	b = integer(b, `"attempt":`, int64(e.Attempt))
-	b = integer(b, `"chunk_id":`, e.ChunkID)
+	b = number(b, `"chunk_id":`, e.ChunkID)
 	b = member(b, `"event":`, e.Event)
 	b = integer(b, `"mono_ns":`, e.MonoNS)
-	b = optionalInteger(b, `"wall_ns":`, e.WallNS)
-	b = optionalString(b, `"node":`, e.Node)
-	b = integer(b, `"bytes":`, e.Bytes)
-	b = optionalString(b, `"status":`, e.Status)
-	b = integer(b, `"offset":`, e.Offset)
-	b = optionalInteger(b, `"samples":`, e.Samples)
-	b = optionalInteger(b, `"sample_rate":`, e.Rate)
-	b = optionalInteger(b, `"channels":`, e.Channels)
+	b = number(b, `"wall_ns":`, e.WallNS)
+	b = text(b, `"node":`, e.Node)
+	b = text(b, `"device":`, e.Device)
+	b = number(b, `"bytes":`, e.Bytes)
+	b = number(b, `"batch":`, e.Batch)
+	b = text(b, `"status":`, e.Status)
+	b = optional(b, `"offset":`, e.Offset)
+	b = optional(b, `"samples":`, e.Samples)
+	b = optional(b, `"sample_rate":`, e.Rate)
+	b = optional(b, `"channels":`, e.Channels)
 	b[len(b)-1] = '}' // every member ends in a comma
 	return b
 }
@@ -48,11 +51,24 @@ func member(b []byte, key, value string) []byte {
 	return append(b, ',')
 }
 
-func optionalString(b []byte, key, value string) []byte {
+// null appends a member that does not apply.
+func null(b []byte, key string) []byte {
+	return append(append(b, key...), "null,"...)
+}
+
+func text(b []byte, key string, value timeline.Text) []byte {
 	if value == "" {
-		return b
+		return null(b, key)
 	}
-	return member(b, key, value)
+	return member(b, key, string(value))
+}
+
+func number(b []byte, key string, value timeline.Number) []byte {
+	v, ok := value.Get()
+	if !ok {
+		return null(b, key)
+	}
+	return integer(b, key, v)
 }
 
 func integer(b []byte, key string, value int64) []byte {
@@ -61,11 +77,13 @@ func integer(b []byte, key string, value int64) []byte {
 	return append(b, ',')
 }
 
-func optionalInteger(b []byte, key string, value int64) []byte {
-	if value == 0 {
+// optional leaves a member out that is not there.
+func optional(b []byte, key string, value timeline.Number) []byte {
+	v, ok := value.Get()
+	if !ok {
 		return b
 	}
-	return integer(b, key, value)
+	return integer(b, key, v)
 }
 
 // appendString quotes as encoding/json does with SetEscapeHTML(false): invalid

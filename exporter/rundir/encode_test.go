@@ -37,6 +37,8 @@ func fill(t *testing.T, v reflect.Value) {
 			f.SetInt(int64(1000 + i))
 		case reflect.Uint64:
 			f.SetUint(uint64(1000 + i))
+		case reflect.Struct:
+			f.Set(reflect.ValueOf(timeline.N(int64(1000 + i))))
 		default:
 			t.Fatalf("field %s has a kind this test does not know: teach it and AppendEvent", v.Type().Field(i).Name)
 		}
@@ -66,7 +68,7 @@ func TestAppendEventEveryField(t *testing.T) {
 }
 
 func TestAppendEventIntegers(t *testing.T) {
-	e := timeline.Event{MonoNS: math.MaxInt64, WallNS: math.MinInt64, ChunkID: -1, Rate: 24000}
+	e := timeline.Event{MonoNS: math.MaxInt64, WallNS: timeline.N(math.MinInt64), ChunkID: timeline.N(-1), Rate: timeline.N(24000)}
 	if got, want := string(AppendEvent(nil, &e)), reference(t, &e); got != want {
 		t.Errorf("AppendEvent = %s, want %s", got, want)
 	}
@@ -79,7 +81,7 @@ func FuzzAppendEvent(f *testing.F) {
 		f.Add(s, s, int64(1))
 	}
 	f.Fuzz(func(t *testing.T, id, node string, n int64) {
-		e := timeline.Event{RequestID: id, Node: node, Event: "output_chunk", Bytes: n, Samples: n}
+		e := timeline.Event{RequestID: id, Node: timeline.Text(node), Event: "output_chunk", Bytes: timeline.N(n), Samples: timeline.N(n)}
 		if got, want := string(AppendEvent(nil, &e)), reference(t, &e); got != want {
 			t.Errorf("AppendEvent = %q, want %q", got, want)
 		}
@@ -108,9 +110,9 @@ func TestAppendRecord(t *testing.T) {
 // chunkEvent is what a busy stream writes most.
 func chunkEvent() timeline.Event {
 	return timeline.Event{
-		RunID: "20260301T120000-5f3a", RequestID: "chatcmpl-7f3a9c21b4d84e0f", ChunkID: 417, Event: "output_chunk",
-		MonoNS: 81_234_567_890_123, WallNS: 1_772_000_000_123_456_789, Node: "gpu-host-3", Bytes: 7680, Offset: 3_210_987,
-		Samples: 3840, Rate: 24000, Channels: 1,
+		RunID: "20260301T120000-5f3a", RequestID: "chatcmpl-7f3a9c21b4d84e0f", ChunkID: timeline.N(417), Event: "output_chunk",
+		MonoNS: 81_234_567_890_123, WallNS: timeline.N(1_772_000_000_123_456_789), Node: "gpu-host-3", Bytes: timeline.N(7680), Offset: timeline.N(3_210_987),
+		Samples: timeline.N(3840), Rate: timeline.N(24000), Channels: timeline.N(1),
 	}
 }
 

@@ -164,8 +164,8 @@ func TestReadAfterKill(t *testing.T) {
 		if err != nil {
 			t.Fatalf("Events: %v", err)
 		}
-		if e.ChunkID != int64(n) {
-			t.Fatalf("event %d has chunk_id %d", n, e.ChunkID)
+		if e.ChunkID != timeline.N(int64(n)) {
+			t.Fatalf("event %d has chunk_id %v", n, e.ChunkID)
 		}
 		n++
 	}

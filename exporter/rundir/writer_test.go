@@ -29,7 +29,7 @@ func mustCreate(tb testing.TB, dir string, meta Meta, open opener) *Writer {
 }
 
 func event(i int) *timeline.Event {
-	return &timeline.Event{RequestID: fmt.Sprintf("request-%06d", i), ChunkID: int64(i), Event: "output_chunk"}
+	return &timeline.Event{RequestID: fmt.Sprintf("request-%06d", i), ChunkID: timeline.N(int64(i)), Event: "output_chunk"}
 }
 
 // ids returns the request ids of whole lines and fails on a line that is none.
@@ -128,7 +128,7 @@ func TestWriterFullDisk(t *testing.T) {
 			dir := t.TempDir()
 			var log bytes.Buffer
 			synctest.Test(t, func(t *testing.T) {
-				d := newDisk(250) // two lines and a half
+				d := newDisk(555) // two lines and a half
 				w := mustCreate(t, dir, Meta{Logger: slog.New(slog.NewTextHandler(&log, nil))}, d.open)
 				for i := range 100 {
 					w.Event(event(i))
@@ -138,8 +138,8 @@ func TestWriterFullDisk(t *testing.T) {
 				d.most = most
 				d.mu.Unlock()
 				before := w.Stats().Events
-				if before.Lines != 2 || before.Bytes != 250 || before.LostLines != 0 {
-					t.Errorf("Stats on a full disk = %+v, want 2 lines in 250 bytes and nothing lost yet", before)
+				if before.Lines != 2 || before.Bytes != 555 || before.LostLines != 0 {
+					t.Errorf("Stats on a full disk = %+v, want 2 lines in 555 bytes and nothing lost yet", before)
 				}
 				d.grow(1 << 20)
 				if most == 0 {
@@ -179,7 +179,7 @@ func checkLines(t *testing.T, text string, n int) {
 // The disk stays full until Close: the half line is cut, the rest is counted.
 func TestWriterFullDiskAtClose(t *testing.T) {
 	dir := t.TempDir()
-	d := newDisk(250)
+	d := newDisk(555)
 	w := mustCreate(t, dir, Meta{}, d.open)
 	total := 0
 	for i := range 10 {

@@ -208,10 +208,10 @@ func (b *Builder) emit(name string, at place, e Event) {
 	}
 	*b.event = e // one a builder: a sink does not keep it
 	o := b.event
-	o.RunID, o.Node, o.RequestID, o.Attempt = b.id.RunID, b.id.Node, b.requestID, 1
-	o.Event, o.MonoNS, o.Offset = name, at.mono, at.off
+	o.RunID, o.Node, o.RequestID, o.Attempt = Text(b.id.RunID), Text(b.id.Node), b.requestID, 1
+	o.Event, o.MonoNS, o.Offset = name, at.mono, Positive(at.off)
 	if b.id.WallOffset != nil {
-		o.WallNS = at.mono + *b.id.WallOffset
+		o.WallNS = N(at.mono + *b.id.WallOffset)
 	}
 	b.sink.Event(o)
 }
@@ -314,11 +314,11 @@ func (b *Builder) Wrote(mono, waited int64) {
 		if len(b.delays) < maxChunks {
 			b.delays = append(b.delays, float32(mono-p.mono)/1e3)
 		}
-		status := "audio"
+		status := Text("audio")
 		if p.text {
 			status = "text"
 		}
-		b.emit("client_write", place{mono, 0}, Event{ChunkID: p.chunk, Bytes: p.bytes, Status: status})
+		b.emit("client_write", place{mono, 0}, Event{ChunkID: N(p.chunk), Bytes: N(p.bytes), Status: status})
 	}
 	b.pending = b.pending[:0]
 }
@@ -350,9 +350,9 @@ func (b *Builder) addText(p []byte, off int64) {
 
 // chunkOut sends a chunk's event out and waits for its write.
 func (b *Builder) chunkOut(name string, n, off, size, frames int64, text bool) {
-	e := Event{ChunkID: n, Bytes: size, Samples: frames}
-	if !text && b.snd != nil {
-		e.Rate, e.Channels = int64(b.snd.format.Rate), int64(b.snd.format.Channels)
+	e := Event{ChunkID: N(n), Bytes: N(size)}
+	if !text && b.snd != nil && b.snd.opaque == 0 {
+		e.Samples, e.Rate, e.Channels = N(frames), Positive(int64(b.snd.format.Rate)), Positive(int64(b.snd.format.Channels))
 	}
 	b.emit(name, place{b.now, off}, e)
 	if !b.id.Replay && len(b.pending) < 4096 {

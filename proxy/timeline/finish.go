@@ -26,7 +26,7 @@ func (b *Builder) Finish() {
 	b.measure(r)
 	b.checks(r, f)
 	b.notes(r, f)
-	b.emit("terminal", place{b.at[pTerm].mono, b.at[pTerm].off}, Event{Status: string(state), Bytes: b.bytesDown})
+	b.emit("terminal", place{b.at[pTerm].mono, b.at[pTerm].off}, Event{Status: Text(state), Bytes: N(b.bytesDown)})
 	b.unmeasured(r)
 	if b.sink != nil {
 		b.sink.Record(r)

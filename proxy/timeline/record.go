@@ -222,22 +222,3 @@ type PathStep struct {
 	Gap string  `json:"gap"`
 	MS  float64 `json:"ms"`
 }
-
-// Event is one line of events.jsonl: a point on a timeline.
-type Event struct {
-	RunID     string `json:"run_id,omitempty"`
-	RequestID string `json:"request_id"`
-	SessionID string `json:"session_id,omitempty"`
-	Attempt   int    `json:"attempt"`
-	ChunkID   int64  `json:"chunk_id"`
-	Event     string `json:"event"`
-	MonoNS    int64  `json:"mono_ns"`
-	WallNS    int64  `json:"wall_ns,omitempty"`
-	Node      string `json:"node,omitempty"`
-	Bytes     int64  `json:"bytes"`
-	Status    string `json:"status,omitempty"`
-	Offset    int64  `json:"offset"`
-	Samples   int64  `json:"samples,omitempty"`
-	Rate      int64  `json:"sample_rate,omitempty"`
-	Channels  int64  `json:"channels,omitempty"`
-}

@@ -29,7 +29,8 @@ def take(event: dict, out: dict, audio: bytearray) -> None:
         if b64:
             audio += base64.b64decode(b64)
         elif event.get("modality") != "audio":
-            out["text"] += (c.get("delta") or c.get("message") or {}).get("content") or ""
+            d = c.get("delta") or c.get("message") or {}
+            out["text"] += d.get("content") or (d.get("audio") or {}).get("transcript") or ""
         out["finish"] = c.get("finish_reason") or out["finish"]
 
 
