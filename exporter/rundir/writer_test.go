@@ -145,7 +145,7 @@ func TestWriterFullDisk(t *testing.T) {
 				if most == 0 {
 					time.Sleep(time.Second)
 				} else { // every attempt takes a few bytes only
-					time.Sleep(10000 * time.Second)
+					time.Sleep(20000 * time.Second)
 				}
 				if err := w.Close(); err != nil {
 					t.Errorf("Close: %v", err)
