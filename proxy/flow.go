@@ -143,7 +143,7 @@ func (f *flow) read() (p []byte, mono, first int64, err error) {
 			}
 		}
 	}
-	if r.first != 0 {
+	if r.first != 0 && r.first != r.wall {
 		if m, ok := f.src.clock.received(r.first, now); ok && m <= mono {
 			first = m
 		}

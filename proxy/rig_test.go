@@ -48,7 +48,7 @@ func startRig(t testing.TB, upstream string, change func(*Config, *tap.Config)) 
 	if change != nil {
 		change(&cfg, &tc)
 	}
-	analyzer := tap.NewAnalyzer(tc, r.sink)
+	analyzer := tap.NewAnalyzer(tc, r.sink, nil)
 	cfg.Analyzer = analyzer
 	s, err := New(cfg)
 	if err != nil {

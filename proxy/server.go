@@ -92,7 +92,6 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	defer stop()
 	err := s.accept(ctx, ln)
 	s.drain()
-	s.wg.Wait()
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -150,6 +149,10 @@ func (s *Server) serve(ctx context.Context, c *net.TCPConn) {
 	s.mu.Lock()
 	x.upstream = up
 	s.mu.Unlock()
+	if x.ending.Load() { // ended while it dialled
+		x.close()
+		return
+	}
 	x.relay()
 }
 
@@ -176,22 +179,30 @@ func (s *Server) forget(x *session) {
 // drainTick is how often a shutdown looks for idle connections.
 const drainTick = 20 * time.Millisecond
 
-// drain closes connections as they fall idle, and all of them at the limit.
+// drain closes connections as they fall idle, and all of them at the limit, and
+// waits for them. One that was accepted at the last moment is served like any other.
 func (s *Server) drain() {
+	done := make(chan struct{})
+	go func() {
+		s.wg.Wait()
+		close(done)
+	}()
 	tick := time.NewTicker(drainTick)
 	defer tick.Stop()
 	limit := time.NewTimer(s.cfg.Drain)
 	defer limit.Stop()
-	for s.Open() > 0 {
-		s.each(func(x *session) {
-			if x.h.Idle() && !x.ending.Load() {
-				x.quit()
-			}
-		})
+	end := func(x *session) {
+		if x.h.Idle() && !x.ending.Load() {
+			x.quit()
+		}
+	}
+	for {
+		s.each(end)
 		select {
 		case <-tick.C:
 		case <-limit.C:
-			s.each((*session).kill)
+			end = (*session).kill // also of those that dial at this moment
+		case <-done:
 			return
 		}
 	}

@@ -148,8 +148,10 @@ func (x *session) quit() {
 
 // kill ends a session whose time is up.
 func (x *session) kill() {
-	x.h.Shutdown(x.s.clock.now())
-	x.quit()
+	if !x.ending.Load() {
+		x.h.Shutdown(x.s.clock.now())
+		x.quit()
+	}
 }
 
 // dial reaches the upstream.

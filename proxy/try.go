@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 )
 
 // TryStamps makes a connection on loopback and reports why its reads carry no
@@ -30,15 +31,23 @@ func TryStamps(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("trying stamps: %w", err)
 	}
-	if _, err := out.Write([]byte("x")); err != nil {
-		return fmt.Errorf("trying stamps: %w", err)
-	}
 	s.rx.b = make([]byte, 1)
-	if _, err := s.receive(); err != nil {
-		return fmt.Errorf("trying stamps: %w", err)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for range stampTries { // the kernel turns them on beside, the first time
+		if _, err := out.Write([]byte("x")); err != nil {
+			return fmt.Errorf("trying stamps: %w", err)
+		}
+		if _, err := s.receive(); err != nil {
+			return fmt.Errorf("trying stamps: %w", err)
+		}
+		if s.rx.wall != 0 {
+			return nil
+		}
+		<-tick.C
 	}
-	if s.rx.wall == 0 {
-		return errors.New("the kernel gives none on TCP")
-	}
-	return nil
+	return errors.New("the kernel gives none on TCP")
 }
+
+// stampTries is how many reads, a millisecond apart, may come without a stamp.
+const stampTries = 200

@@ -976,7 +976,7 @@ type blockedRig struct {
 func startBlockedRig(t testing.TB, upstream string, tc tap.Config) *blockedRig {
 	t.Helper()
 	r := &blockedRig{sink: &blockedSink{release: make(chan struct{})}}
-	analyzer := tap.NewAnalyzer(tc, r.sink)
+	analyzer := tap.NewAnalyzer(tc, r.sink, nil)
 	s, err := proxy.New(proxy.Config{Upstream: upstream, RunID: "t", Node: "n", Drain: 5 * time.Second, Analyzer: analyzer})
 	if err != nil {
 		t.Fatal(err)

@@ -66,7 +66,7 @@ func startCaseRig(t testing.TB, upstream string, change func(*proxy.Config, *tap
 	if change != nil {
 		change(&cfg, &tc)
 	}
-	analyzer := tap.NewAnalyzer(tc, r.sink)
+	analyzer := tap.NewAnalyzer(tc, r.sink, nil)
 	cfg.Analyzer = analyzer
 	s, err := proxy.New(cfg)
 	if err != nil {

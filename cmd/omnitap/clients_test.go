@@ -748,6 +748,7 @@ func checkUvicornEcho(t *testing.T, base string) {
 func askRaw(t testing.TB, base, request string) string {
 	t.Helper()
 	c := caseDial(t, strings.TrimPrefix(base, "http://"))
+	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(clientLimit))
 	caseSend(t, c, request)
 	got, err := io.ReadAll(c)

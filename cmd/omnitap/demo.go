@@ -73,7 +73,11 @@ func (a *app) demo(ctx context.Context, f *demoFlags) error {
 	if err != nil {
 		return exitWith(exitEnvironment, err)
 	}
-	_, _ = fmt.Fprintln(a.out, f.out)
+	where := a.out
+	if f.json {
+		where = a.errOut // standard output is the JSON alone
+	}
+	_, _ = fmt.Fprintln(where, f.out)
 	return exitWith(exitUnusable, demoVerdict(kept.records))
 }
 

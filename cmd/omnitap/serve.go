@@ -119,11 +119,27 @@ func (a *app) build(ctx context.Context, f *serveFlags, extra ...timeline.Sink) 
 	if err != nil {
 		node = "unknown"
 	}
+	// the port first: a run directory that nothing will be written to is in the way
+	if err := s.listen(ctx, f); err != nil {
+		return nil, err
+	}
+	if err := a.assemble(s, f, node, extra); err != nil {
+		_ = s.listener.Close()
+		if s.admin != nil {
+			_ = s.admin.Close()
+		}
+		return nil, err
+	}
+	return s, nil
+}
+
+// assemble makes what stands behind the listener.
+func (a *app) assemble(s *service, f *serveFlags, node string, extra []timeline.Sink) (err error) {
 	sinks := fanOut(extra)
 	if f.Out != "" {
 		s.out, err = rundir.Create(f.Out, rundir.Meta{RunID: s.runID, Node: node, Upstream: f.Upstream, Config: f.fileConfig, Logger: s.log})
 		if err != nil {
-			return nil, exitWith(codeOf(err), err)
+			return exitWith(codeOf(err), err)
 		}
 		sinks = append(sinks, runSink{s.out})
 	}
@@ -133,24 +149,24 @@ func (a *app) build(ctx context.Context, f *serveFlags, extra ...timeline.Sink) 
 	if h := &f.Tap.Timeline.Hash; *h == "" || *h == "auto" {
 		*h = map[bool]string{true: "on", false: "off"}[f.Out != "" || len(extra) > 0]
 	}
-	s.analyzer = tap.NewAnalyzer(f.Tap, sinks)
+	s.analyzer = tap.NewAnalyzer(f.Tap, sinks, s.log)
 	cfg := proxy.Config{
 		Upstream: f.Upstream, Correlation: proxy.Correlation(f.Correlation), Drain: f.Drain, RunID: s.runID, Node: node,
 		Analyzer: s.analyzer, Log: s.log,
 	}
 	if err := f.tls(&cfg); err != nil {
-		return nil, exitWith(exitUsage, err)
+		return exitWith(exitUsage, err)
 	}
 	if s.server, err = proxy.New(cfg); err != nil {
-		return nil, exitWith(exitUsage, err)
+		return exitWith(exitUsage, err)
 	}
 	if f.Capture != "" {
 		head := capture.Header{Server: "unknown", Version: version(), Flow: "any", What: "captured by omnitap serve", Stamp: "kernel"}
 		if err := s.analyzer.Record(tap.Reels{Dir: f.Capture, Head: head, WallOffset: s.server.WallOffset, Log: s.log}); err != nil {
-			return nil, exitWith(codeOf(err), err)
+			return exitWith(codeOf(err), err)
 		}
 	}
-	return s, s.listen(ctx, f)
+	return nil
 }
 
 func codeOf(err error) int {

@@ -162,9 +162,7 @@ func (c *Conn) End(dir Dir, e timeline.End, mono int64) {
 		c.resp.Close() // a body that runs to the close is whole now
 	}
 	c.each(func(b *timeline.Builder) { b.ServerEnd(e, mono) })
-	if c.replay {
-		c.finishAll()
-	}
+	c.finishAll() // nothing that comes now can change what the server did
 }
 
 // each calls f for every exchange that is not over.
@@ -205,6 +203,16 @@ func (c *Conn) Close(mono int64) {
 	}
 }
 
+// fail sends out the records of a connection whose reading failed.
+func (c *Conn) fail(mono int64) {
+	defer func() { _ = recover() }() // what is broken may break again
+	c.each(func(b *timeline.Builder) {
+		b.Analysis("lost", "the reader failed")
+		b.Unread("the reader failed")
+	})
+	c.Close(mono)
+}
+
 // Idle reports whether no exchange is under way.
 func (c *Conn) Idle() bool {
 	return len(c.open) == 0 && len(c.finishing) == 0 && c.opaque == nil && c.tunnel == nil
@@ -223,9 +231,6 @@ func (c *Conn) finishDone() {
 	c.finishing = kept
 	if len(c.finishing) == 0 {
 		c.finishing = nil
-	}
-	if c.closed[Server] != timeline.Open && len(c.open) > 0 && !c.open[0].b.WaitsForWrite() {
-		c.finishAll()
 	}
 }
 
@@ -288,6 +293,9 @@ func (s *requestSide) MessageStart(off int64) { (*Conn)(s).begin(off) }
 func (s *requestSide) Head(h *http1.Head, end int64) http1.Expect {
 	c := (*Conn)(s)
 	x := c.current
+	if x == nil {
+		return http1.ByHead
+	}
 	x.headed = true
 	path, _, _ := strings.Cut(h.Target, "?")
 	if i := strings.Index(path, "://"); i >= 0 { // absolute form
@@ -314,14 +322,20 @@ func (s *requestSide) Head(h *http1.Head, end int64) http1.Expect {
 	return http1.ByHead
 }
 
-func (s *requestSide) Body(p []byte, _ int64) { (*Conn)(s).current.requestBody(p) }
-func (s *requestSide) ChunkStart(int64)       {}
-func (s *requestSide) ChunkEnd(int64)         {}
+func (s *requestSide) Body(p []byte, _ int64) {
+	if x := s.current; x != nil { // nil: its record is out, the server is gone
+		x.requestBody(p)
+	}
+}
+
+func (s *requestSide) ChunkStart(int64) {}
+func (s *requestSide) ChunkEnd(int64)   {}
 
 func (s *requestSide) MessageEnd(off int64) {
-	c := (*Conn)(s)
-	c.current.requestEnd(off)
-	c.current = nil
+	if x := s.current; x != nil {
+		x.requestEnd(off)
+		s.current = nil
+	}
 }
 
 func (s *requestSide) Tunnel([]byte, int64) {}

@@ -1,6 +1,8 @@
 package tap
 
 import (
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 
@@ -48,8 +50,10 @@ type Handle struct {
 	small *Block // the block that small reads are copied to
 	used  int
 	bytes int64
+	last  [2]int // the last data of each direction among items, from 1; 0: none
 	dirty bool
 
+	broken  bool       // the reader failed; looks alone use it
 	tape    *tape      // where a capture goes, nil for none
 	reading sync.Mutex // one worker at a time
 	idle    atomic.Bool
@@ -98,6 +102,7 @@ func (h *Handle) Data(dir Dir, b *Block, p []byte, mono, first int64) (kept bool
 		}
 	}
 	h.push(it)
+	h.last[dir] = len(*h.items)
 	h.mu.Unlock()
 	return kept
 }
@@ -173,13 +178,10 @@ func (h *Handle) Wrote(dir Dir, mono, waited int64) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.items != nil { // nearly always the bytes are still queued, and the last of their kind
-		for i := len(*h.items) - 1; i >= 0 && i >= len(*h.items)-4; i-- {
-			if it := &(*h.items)[i]; it.kind == kData && it.dir == dir {
-				it.wrote, it.waited = mono, waited
-				return
-			}
-		}
+	if i := h.last[dir]; i > 0 { // nearly always the bytes are still queued
+		it := &(*h.items)[i-1]
+		it.wrote, it.waited = mono, waited
+		return
 	}
 	h.push(item{kind: kWrote, dir: dir, mono: mono, waited: waited})
 }
@@ -240,15 +242,17 @@ func (h *Handle) look() {
 	defer h.reading.Unlock()
 	h.mu.Lock()
 	items, small, bytes := h.items, h.small, h.bytes
-	h.items, h.small, h.used, h.bytes, h.dirty = nil, nil, 0, 0, false
+	h.items, h.small, h.used, h.bytes, h.dirty, h.last = nil, nil, 0, 0, false, [2]int{}
 	h.mu.Unlock()
 	if items == nil {
 		return
 	}
 	for i := range *items {
-		if it := &(*items)[i]; !h.w.a.cfg.Off {
-			h.one(it)
-		} else if it.block != nil {
+		it := &(*items)[i]
+		if !h.w.a.cfg.Off && !h.broken {
+			h.guarded(it)
+		}
+		if it.block != nil {
 			it.block.Release()
 		}
 	}
@@ -271,12 +275,25 @@ func (h *Handle) look() {
 	h.mu.Unlock()
 }
 
+// guarded looks at an item. A fault of the reader ends the reading of its own
+// connection, with records that say so; the relay and everybody else go on.
+func (h *Handle) guarded(it *item) {
+	defer func() {
+		if r := recover(); r != nil {
+			h.broken = true
+			h.w.a.faults.Add(1)
+			h.w.a.log.Error("the reader failed: its connection is not analysed any more", "fault", fmt.Sprint(r), "stack", string(debug.Stack()))
+			h.conn.fail(it.mono)
+		}
+	}()
+	h.one(it)
+}
+
 func (h *Handle) one(it *item) {
 	switch it.kind {
 	case kData:
-		h.tape.data(it.dir, it.data, it.mono)
+		h.tape.data(it.dir, it.data, it.mono, it.first)
 		h.conn.Bytes(it.dir, it.data, it.mono, it.first)
-		it.block.Release()
 		if it.wrote != 0 {
 			h.conn.Wrote(it.dir, it.wrote, it.waited)
 		}

@@ -12,7 +12,7 @@ import (
 func BenchmarkHandOver(b *testing.B) {
 	for _, size := range []int{220, 3840, 32 << 10} {
 		b.Run(map[int]string{220: "220B", 3840: "3840B", 32 << 10: "32KiB"}[size], func(b *testing.B) {
-			a := tap.NewAnalyzer(tap.Config{Off: true}, nil)
+			a := tap.NewAnalyzer(tap.Config{Off: true}, nil, nil)
 			ctx, stop := context.WithCancel(b.Context())
 			done := make(chan struct{})
 			go func() {

@@ -2,6 +2,7 @@ package tap
 
 import (
 	"context"
+	"log/slog"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -21,14 +22,19 @@ type Analyzer struct {
 	workers []*worker
 	queued  atomic.Int64 // bytes waiting in all
 	dropped atomic.Int64 // bytes that were not looked at
-	reels   *Reels       // where captures go, nil for none
-	slow    func()       // test hook: called ahead of each batch
+	faults  atomic.Int64 // connections whose reader failed
+	log     *slog.Logger
+	reels   *Reels // where captures go, nil for none
+	slow    func() // test hook: called ahead of each batch
 }
 
 // NewAnalyzer returns an Analyzer that sends records and events to sink, from
-// several goroutines at once. Run starts it.
-func NewAnalyzer(cfg Config, sink timeline.Sink) *Analyzer {
-	a := &Analyzer{cfg: cfg.WithDefaults(), sink: sink}
+// several goroutines at once, and faults to log (nil: nowhere). Run starts it.
+func NewAnalyzer(cfg Config, sink timeline.Sink, log *slog.Logger) *Analyzer {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	a := &Analyzer{cfg: cfg.WithDefaults(), sink: sink, log: log}
 	n := a.cfg.Workers
 	if n <= 0 {
 		n = min(runtime.GOMAXPROCS(0), 4)
@@ -41,6 +47,9 @@ func NewAnalyzer(cfg Config, sink timeline.Sink) *Analyzer {
 
 // Dropped returns how many bytes were not looked at because analysis fell behind.
 func (a *Analyzer) Dropped() int64 { return a.dropped.Load() }
+
+// Faults returns on how many connections the reader failed.
+func (a *Analyzer) Faults() int64 { return a.faults.Load() }
 
 // Queued returns how many bytes wait for analysis.
 func (a *Analyzer) Queued() int64 { return a.queued.Load() }

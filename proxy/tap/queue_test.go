@@ -32,7 +32,7 @@ func (k *kept) Record(r *timeline.Record) {
 // runAnalyzer starts one and returns how to end it.
 func runAnalyzer(t testing.TB, cfg Config, sink timeline.Sink) (*Analyzer, func()) {
 	t.Helper()
-	a := NewAnalyzer(cfg, sink)
+	a := NewAnalyzer(cfg, sink, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { a.Run(ctx) })
@@ -176,7 +176,7 @@ func TestAnswerNeverAheadOfItsRequest(t *testing.T) {
 }
 
 func TestIdle(t *testing.T) {
-	a := NewAnalyzer(Config{}, &kept{})
+	a := NewAnalyzer(Config{}, &kept{}, nil)
 	h := a.Open(1, own)
 	if !h.Idle() {
 		t.Error("a new connection is idle")
@@ -193,5 +193,45 @@ func TestIdle(t *testing.T) {
 	h.look()
 	if !h.Idle() {
 		t.Error("the answer is over")
+	}
+}
+
+// faulty is a Sink that fails on one connection.
+type faulty struct{ kept }
+
+func (f *faulty) Event(e *timeline.Event) {
+	if e.RequestID == "own-bad" && e.Event == "text_chunk" {
+		panic("made to fail")
+	}
+}
+
+// TestFaultOfTheReader: it ends the reading of its own connection, with a record
+// that says so, and nothing else.
+func TestFaultOfTheReader(t *testing.T) {
+	sink := &faulty{}
+	a, end := runAnalyzer(t, Config{Workers: 1}, sink)
+	bad := a.Open(1, func(int) timeline.Identity { return timeline.Identity{OwnID: "own-bad"} })
+	good := a.Open(2, own)
+	for _, h := range []*Handle{bad, good} {
+		give(h, Client, ask)
+		give(h, Server, head+event("word")+final)
+		h.End(Server, timeline.FIN, 3)
+		h.Closed(4)
+	}
+	end()
+	if a.Faults() != 1 || len(sink.records) != 2 {
+		t.Fatalf("%d faults, %d records", a.Faults(), len(sink.records))
+	}
+	for _, r := range sink.records {
+		want := timeline.Success
+		if r.RequestID == "own-bad" {
+			want = timeline.HarnessError
+		}
+		if r.Terminal.State != want {
+			t.Errorf("%s: %s (%s), analysis %s; want %s", r.RequestID, r.Terminal.State, r.Terminal.Reason, r.Analysis, want)
+		}
+	}
+	if a.Queued() != 0 {
+		t.Errorf("%d bytes are still counted as queued", a.Queued())
 	}
 }

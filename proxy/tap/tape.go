@@ -81,7 +81,13 @@ func (t *tape) start(mono int64) bool {
 	return true
 }
 
-func (t *tape) data(dir Dir, p []byte, mono int64) {
+// data writes one read. Where its first byte has a stamp of its own it gets a line
+// of its own: what a reading finds does not depend on the cut.
+func (t *tape) data(dir Dir, p []byte, mono, first int64) {
+	if first != 0 && first < mono && len(p) > 1 {
+		t.data(dir, p[:1], first, 0)
+		p = p[1:]
+	}
 	if t.start(mono) {
 		t.check(t.w.Data(t.at(mono), "cs"[dir], p))
 	}
