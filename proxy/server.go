@@ -157,7 +157,13 @@ func (s *Server) serve(ctx context.Context, c *net.TCPConn) {
 }
 
 func (x *session) identify(n int) timeline.Identity {
+	// one offset a connection, so that a capture of it tells the same wall clock;
+	// another one only where the wall clock was set
 	off := x.s.clock.wallOffset()
+	if d := off - x.wall; x.wall != 0 && d < stepNS && d > -stepNS {
+		off = x.wall
+	}
+	x.wall = off
 	return timeline.Identity{
 		RunID: x.s.cfg.RunID, Node: x.s.cfg.Node, ConnectionID: x.n, OwnID: fmt.Sprintf("own-%s-%d-%d", x.s.cfg.RunID, x.n, n),
 		Kernel: x.kernel.Load(), WallOffset: &off, LastAbort: x.s.aborted.Load(),

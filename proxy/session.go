@@ -19,6 +19,7 @@ type session struct {
 	upstream *socket
 	h        *tap.Handle
 	kernel   atomic.Bool
+	wall     int64 // wall-clock offset of its records; its worker alone uses it
 	// broken says that the upstream refused bytes: what it had answered before is
 	// delivered, then the client is reset.
 	broken atomic.Bool

@@ -162,7 +162,7 @@ func (a *app) assemble(s *service, f *serveFlags, node string, extra []timeline.
 	}
 	if f.Capture != "" {
 		head := capture.Header{Server: "unknown", Version: version(), Flow: "any", What: "captured by omnitap serve", Stamp: "kernel"}
-		if err := s.analyzer.Record(tap.Reels{Dir: f.Capture, Head: head, WallOffset: s.server.WallOffset, Log: s.log}); err != nil {
+		if err := s.analyzer.Record(tap.Reels{Dir: f.Capture, Head: head, Log: s.log}); err != nil {
 			return exitWith(codeOf(err), err)
 		}
 	}

@@ -69,7 +69,7 @@ func (a *Analyzer) Open(n uint64, identify Identify) *Handle {
 		return nil
 	}
 	w := a.workers[n%uint64(len(a.workers))]
-	h := &Handle{w: w, conn: NewConn(&a.cfg, identify, a.sink, &w.reader, false), tape: a.tape(n)}
+	h := &Handle{w: w, conn: NewConn(&a.cfg, identify, a.sink, &w.reader, false), tape: a.tape(n, identify)}
 	h.idle.Store(true)
 	return h
 }

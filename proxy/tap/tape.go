@@ -18,9 +18,7 @@ type Reels struct {
 	Dir string
 	// Head is what each capture's first line says.
 	Head capture.Header
-	// WallOffset returns what to add to a monotonic stamp for the wall clock.
-	WallOffset func() int64
-	Log        *slog.Logger
+	Log  *slog.Logger
 }
 
 // Record makes the Analyzer write a capture of each connection that is opened
@@ -41,20 +39,22 @@ func (a *Analyzer) Record(r Reels) error {
 type tape struct {
 	r    *Reels
 	path string
-	f    *os.File
-	buf  *bufio.Writer
-	w    *capture.Writer
-	t0   int64
-	last int64
-	off  bool
+	// identify knows the connection's wall clock
+	identify Identify
+	f        *os.File
+	buf      *bufio.Writer
+	w        *capture.Writer
+	t0       int64
+	last     int64
+	off      bool
 }
 
-func (a *Analyzer) tape(n uint64) *tape {
+func (a *Analyzer) tape(n uint64, identify Identify) *tape {
 	if a.reels == nil {
 		return nil
 	}
 	stamp := time.Now().UTC().Format("20060102T150405")
-	return &tape{r: a.reels, path: filepath.Join(a.reels.Dir, fmt.Sprintf("%s-conn%06d.wire.jsonl", stamp, n))}
+	return &tape{r: a.reels, identify: identify, path: filepath.Join(a.reels.Dir, fmt.Sprintf("%s-conn%06d.wire.jsonl", stamp, n))}
 }
 
 func (t *tape) start(mono int64) bool {
@@ -71,8 +71,11 @@ func (t *tape) start(mono int64) bool {
 	}
 	head := t.r.Head
 	t.t0 = mono
-	wall := mono + t.r.WallOffset()
-	head.T0MonoNS, head.T0WallNS = &mono, &wall
+	head.T0MonoNS = &mono
+	if off := t.identify(0).WallOffset; off != nil {
+		wall := mono + *off
+		head.T0WallNS = &wall
+	}
 	t.f, t.buf = f, bufio.NewWriterSize(f, 64<<10)
 	if t.w, err = capture.NewWriter(t.buf, head); err != nil {
 		t.fail(err)
