@@ -65,6 +65,7 @@ lint: ## go vet, golangci-lint, module tidiness
 test: clients ## all tests with the race detector; needs gcc, curl, nginx and Python 3.11 or 3.12
 	@for c in gcc curl nginx; do command -v $$c >/dev/null || { echo "make test: $$c is missing" >&2; exit 1; }; done
 	OMNITAP_CLIENTS=$(clients_python) go test -race -shuffle=on $(TESTFLAGS) $(PKG)
+	go test -run AllocatesNothing ./proxy/...
 
 .PHONY: test-real
 test-real: build clients ## drive the real servers' serving layers through bin/omnitap; the first run builds 8 GB of Python

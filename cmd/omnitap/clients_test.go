@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -68,8 +69,8 @@ func tool(ctx context.Context, program string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// runTool runs a client to its end and returns what it printed.
-func runTool(t testing.TB, program string, args ...string) string {
+// tryTool runs a client to its end and returns what it printed.
+func tryTool(t testing.TB, program string, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), clientLimit)
 	defer cancel()
@@ -78,9 +79,19 @@ func runTool(t testing.TB, program string, args ...string) string {
 	cmd.Stderr = &errOut
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("%s %q: %v\n%s", program, args, err, errOut.String())
+		return string(out), fmt.Errorf("%s %q: %w\n%s", program, args, err, errOut.String())
 	}
-	return string(out)
+	return string(out), nil
+}
+
+// runTool runs a client that has to exit with 0.
+func runTool(t testing.TB, program string, args ...string) string {
+	t.Helper()
+	out, err := tryTool(t, program, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
 // runScript runs a script of testdata/clients and decodes the value it prints.
@@ -93,10 +104,12 @@ func runScript[T any](t testing.TB, name string, args ...string) (value T) {
 	return value
 }
 
-// curl runs curl without anybody's configuration.
+// curlArgs keep everybody's configuration out.
+var curlArgs = []string{"-q", "-sS", "--http1.1", "--noproxy", "*", "--max-time", "30"}
+
 func curl(t testing.TB, args ...string) string {
 	t.Helper()
-	return runTool(t, "curl", append([]string{"-q", "-sS", "--http1.1", "--noproxy", "*", "--max-time", "30"}, args...)...)
+	return runTool(t, "curl", slices.Concat(curlArgs, args)...)
 }
 
 // twoWays has drive talk to upstream directly and through a relay, and wants the
@@ -771,18 +784,30 @@ func checkRefusedUpload(t *testing.T, base string) {
 	wantFlag(t, recs[0], "early_answer", true)
 }
 
-// checkRefusedCurl has curl upload all of 2 MB, and be refused amid it.
+// checkRefusedCurl has curl upload all of 2 MB, and be refused amid it. uvicorn
+// closes on what it has not read, so that now and then, also without a relay, curl's
+// next write meets the reset ahead of the answer: then it is asked again.
 func checkRefusedCurl(t *testing.T, base string) {
 	t.Helper()
 	name, _ := uploadFile(t)
-	got, recs := twoWays(t, base, func(base string) string {
-		return curl(t, "-H", "Expect:", "--data-binary", "@"+name, "-w", " %{http_code}", base+"/limited")
+	got, recs := twoWays(t, base, func(base string) (out string) {
+		args := slices.Concat(curlArgs, []string{"-H", "Expect:", "--data-binary", "@" + name, "-w", " %{http_code}", base + "/limited"})
+		for range 5 {
+			var err error
+			if out, err = tryTool(t, "curl", args...); err == nil {
+				return out
+			}
+			t.Log(err)
+		}
+		return out
 	})
 	if want := `{"error":{"message":"too large","code":413}} 413`; got != want {
 		t.Errorf("curl got %q, want %q", got, want)
 	}
-	wantRecords(t, recs, 1)
-	wantTerminal(t, recs[0], timeline.InvalidRequest, "http_413")
+	if len(recs) == 0 {
+		t.Fatal("no record")
+	}
+	wantTerminal(t, recs[len(recs)-1], timeline.InvalidRequest, "http_413")
 }
 
 // TestGoServer: net/http, which flushes each piece, read by the openai client.

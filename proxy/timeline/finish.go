@@ -65,6 +65,9 @@ func (b *Builder) unreadType() bool {
 }
 
 func (b *Builder) flow() string {
+	if b.tunnel {
+		return FlowOpaque
+	}
 	f := flowOf(b.method, b.path)
 	if f == FlowOther && b.family != dialect.Other {
 		f = flowOfFamily(b.family)
