@@ -50,7 +50,8 @@ type Handle struct {
 	small *Block // the block that small reads are copied to
 	used  int
 	bytes int64
-	last  [2]int // the last data of each direction among items, from 1; 0: none
+	lost  [2]bool // the last bytes of each direction were dropped
+	last  [2]int  // the last data of each direction among items, from 1; 0: none
 	dirty bool
 
 	broken  bool       // the reader failed; looks alone use it
@@ -102,7 +103,7 @@ func (h *Handle) Data(dir Dir, b *Block, p []byte, mono, first int64) (kept bool
 		}
 	}
 	h.push(it)
-	h.last[dir] = len(*h.items)
+	h.last[dir], h.lost[dir] = len(*h.items), false
 	h.mu.Unlock()
 	return kept
 }
@@ -148,6 +149,7 @@ func (h *Handle) copy(p []byte) ([]byte, *Block) {
 // drop counts bytes that found no room; ends and notes always find some.
 func (h *Handle) drop(dir Dir, n, mono int64) {
 	h.w.a.dropped.Add(n)
+	h.lost[dir] = true
 	if h.items != nil {
 		if l := len(*h.items); l > 0 && (*h.items)[l-1].kind == kGap && (*h.items)[l-1].dir == dir {
 			(*h.items)[l-1].first += n
@@ -178,6 +180,9 @@ func (h *Handle) Wrote(dir Dir, mono, waited int64) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.lost[dir] { // what was written was dropped ahead of analysis
+		return
+	}
 	if i := h.last[dir]; i > 0 { // nearly always the bytes are still queued
 		it := &(*h.items)[i-1]
 		it.wrote, it.waited = mono, waited
