@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -322,7 +323,8 @@ func (s *stream) close() {
 func (s *stream) pump(chunk []byte, n int, took []time.Duration) ([]time.Duration, error) {
 	buf := make([]byte, 64<<10)
 	for range n {
-		time.Sleep(time.Millisecond) // a stream's pace, not a wait for anything
+		// a stream's pace, not a wait for anything: 15 to 25 ms, so that streams do not fall into step
+		time.Sleep(15*time.Millisecond + rand.N(10*time.Millisecond))
 		t := time.Now()
 		if _, err := s.up.Write(chunk); err != nil {
 			return took, err
@@ -371,8 +373,8 @@ func BenchmarkRelay(b *testing.B) {
 }
 
 const (
-	benchStreams = 16
-	benchRound   = 250 // events a stream and round
+	benchStreams = 100
+	benchRound   = 50 // events a stream and round
 )
 
 func benchRelay(b *testing.B, path, head string, event []byte) {

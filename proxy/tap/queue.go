@@ -37,7 +37,7 @@ func NewAnalyzer(cfg Config, sink timeline.Sink, log *slog.Logger) *Analyzer {
 	a := &Analyzer{cfg: cfg.WithDefaults(), sink: sink, log: log}
 	n := a.cfg.Workers
 	if n <= 0 {
-		n = min(runtime.GOMAXPROCS(0), 4)
+		n = min(max(1, runtime.GOMAXPROCS(0)/4), 4)
 	}
 	for range n {
 		a.workers = append(a.workers, &worker{a: a, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1)})
