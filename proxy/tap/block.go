@@ -39,10 +39,11 @@ func (b *Block) Release() {
 	}
 }
 
-// smallBlock and wideBlock are the sizes of the blocks that small reads are
-// copied to.
+// Sizes of the blocks that small reads are copied to: what is touched and not
+// filled is cold memory the next time.
 const (
-	smallBlock = 4 << 10
+	smallBlock = 1 << 10
+	midBlock   = 8 << 10
 	wideBlock  = 32 << 10
 )
 
@@ -51,8 +52,9 @@ const (
 // ones many.
 var (
 	smallBlocks = NewPool(smallBlock)
+	midBlocks   = NewPool(midBlock)
 	wideBlocks  = NewPool(wideBlock)
 )
 
 // itemLists hold the queues of connections that have something queued.
-var itemLists = sync.Pool{New: func() any { l := make([]item, 0, 64); return &l }}
+var itemLists = sync.Pool{New: func() any { l := make([]item, 0, 8); return &l }}

@@ -116,20 +116,26 @@ func (h *Handle) room() int {
 	return len(h.small.B) - h.used
 }
 
-// nextSize is the size of the next block of small reads, for one of n bytes: a
-// small one first, most connections need no other.
+// nextSize is the size of the next block of small reads, for one of n bytes: one
+// that fits first, most connections need no other.
 func (h *Handle) nextSize(n int) int {
-	if h.small == nil && n <= smallBlock {
-		return smallBlock
+	switch {
+	case h.small != nil || n > midBlock:
+		return wideBlock
+	case n > smallBlock/4:
+		return midBlock
 	}
-	return wideBlock
+	return smallBlock
 }
 
 // next takes that block.
 func (h *Handle) next(n int) {
 	pool := wideBlocks
-	if h.nextSize(n) == smallBlock {
+	switch h.nextSize(n) {
+	case smallBlock:
 		pool = smallBlocks
+	case midBlock:
+		pool = midBlocks
 	}
 	if h.small != nil {
 		h.small.Release()
