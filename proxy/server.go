@@ -58,9 +58,6 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// WallOffset returns what to add to CLOCK_MONOTONIC nanoseconds for the wall clock.
-func (s *Server) WallOffset() int64 { return s.clock.wallOffset() }
-
 // ClockSteps returns how often the wall clock was seen to be set.
 func (s *Server) ClockSteps() int64 { return s.clock.steps.Load() }
 

@@ -589,7 +589,7 @@ func TestC61FullDisk(t *testing.T) {
 	}
 	disk := t.TempDir()
 	err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=64k,mode=0700")
-	if errors.Is(err, unix.EPERM) {
+	if errors.Is(err, unix.EPERM) && os.Getenv("REQUIRE_KERNEL") != "1" {
 		t.Skip("root without CAP_SYS_ADMIN cannot mount a tmpfs")
 	}
 	if err != nil {

@@ -244,8 +244,8 @@ func (s *service) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = fmt.Fprintf(w, "{\"status\":\"ok\",\"open_connections\":%d,\"analysis_queued_bytes\":%d,\"analysis_dropped_bytes\":%d}\n",
-			s.server.Open(), s.analyzer.Queued(), s.analyzer.Dropped())
+		_, _ = fmt.Fprintf(w, "{\"status\":\"ok\",\"open_connections\":%d,\"analysis_queued_bytes\":%d,\"analysis_dropped_bytes\":%d,\"reader_faults\":%d,\"clock_steps\":%d}\n",
+			s.server.Open(), s.analyzer.Queued(), s.analyzer.Dropped(), s.analyzer.Faults(), s.server.ClockSteps())
 	})
 	return mux
 }
