@@ -19,6 +19,8 @@ type memory struct {
 	events  []timeline.Event
 }
 
+func (m *memory) Session(*timeline.Session) {}
+
 func (m *memory) Record(r *timeline.Record) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -37,6 +37,8 @@ type caseSink struct {
 	events  []timeline.Event
 }
 
+func (s *caseSink) Session(*timeline.Session) {}
+
 func (s *caseSink) Record(r *timeline.Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

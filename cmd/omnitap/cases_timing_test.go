@@ -127,7 +127,7 @@ func TestC32ReasoningAndToolsAreNoText(t *testing.T) {
 				wantNull(t, "reasoning", res.rec.Reasoning)
 				return
 			}
-			if r := res.rec.Reasoning; r == nil || r.Units != 1 || r.Chars != 6 || r.FirstMS >= *res.rec.TTFTMS {
+			if r := res.rec.Reasoning; r == nil || r.Units != 1 || r.Chars != 6 || *r.FirstMS >= *res.rec.TTFTMS {
 				t.Errorf("reasoning = %+v, want 1 unit of 6 characters ahead of the text", r)
 			}
 		})

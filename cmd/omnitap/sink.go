@@ -28,16 +28,25 @@ func (f fanOut) Record(r *timeline.Record) {
 	}
 }
 
+func (f fanOut) Session(x *timeline.Session) {
+	for _, s := range f {
+		s.Session(x)
+	}
+}
+
 // runSink writes into a run directory.
 type runSink struct{ w *rundir.Writer }
 
 func (s runSink) Event(e *timeline.Event)   { s.w.Event(e) }
 func (s runSink) Record(r *timeline.Record) { s.w.Record(r) }
 
+func (s runSink) Session(x *timeline.Session) { s.w.Session(x) }
+
 // keeper keeps records in memory.
 type keeper struct {
-	mu      sync.Mutex // protects records
-	records []*timeline.Record
+	mu       sync.Mutex // protects what follows
+	records  []*timeline.Record
+	sessions []*timeline.Session
 }
 
 func (k *keeper) Event(*timeline.Event) {}
@@ -46,6 +55,12 @@ func (k *keeper) Record(r *timeline.Record) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.records = append(k.records, r)
+}
+
+func (k *keeper) Session(s *timeline.Session) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.sessions = append(k.sessions, s)
 }
 
 // logMode settles --log: a terminal gets text, anything else nothing.
@@ -86,6 +101,25 @@ func (l *lineLog) Record(r *timeline.Record) {
 		line = string(b) + "\n"
 	} else {
 		line = textLine(r)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, _ = io.WriteString(l.w, line)
+}
+
+// Session writes a line for the end of a session.
+func (l *lineLog) Session(s *timeline.Session) {
+	var line string
+	if l.json {
+		b, err := json.Marshal(map[string]any{
+			"session_id": s.SessionID, "flow": s.Flow, "dialect": s.Dialect, "duration_ms": s.DurationMS, "turns": s.Turns, "close": s.Close, "analysis": s.Analysis,
+		})
+		if err != nil {
+			return
+		}
+		line = string(b) + "\n"
+	} else {
+		line = fmt.Sprintf("%-13s session of %d turns, %.1f s, closed by %s  %s\n", s.Flow, s.Turns, s.DurationMS/1e3, s.Close.By, s.SessionID)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

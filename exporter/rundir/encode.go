@@ -12,7 +12,7 @@ import (
 // values that JSON cannot hold (NaN, infinity) and then returns b as it was.
 func AppendRecord(b []byte, r *timeline.Record) ([]byte, error) {
 	var buf bytes.Buffer
-	if err := encodeRecord(&buf, r); err != nil {
+	if err := encodeLine(&buf, r); err != nil {
 		return b, err
 	}
 	return append(b, bytes.TrimSuffix(buf.Bytes(), []byte{'\n'})...), nil

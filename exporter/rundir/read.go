@@ -78,6 +78,11 @@ func (r *Run) Records() iter.Seq2[*timeline.Record, error] {
 	return lines[timeline.Record](r.Dir, RequestsFile)
 }
 
+// Sessions iterates over sessions.jsonl in the same way.
+func (r *Run) Sessions() iter.Seq2[*timeline.Session, error] {
+	return lines[timeline.Session](r.Dir, SessionsFile)
+}
+
 // Events iterates over events.jsonl in the same way. A directory without that
 // file has no events.
 func (r *Run) Events() iter.Seq2[*timeline.Event, error] {

@@ -1,5 +1,5 @@
-// Package rundir writes and reads run directories: metadata.json, requests.jsonl
-// and events.jsonl.
+// Package rundir writes and reads run directories: metadata.json, requests.jsonl,
+// events.jsonl and sessions.jsonl.
 //
 // Typical use:
 //
@@ -37,6 +37,7 @@ const (
 	MetadataFile = "metadata.json"
 	RequestsFile = "requests.jsonl"
 	EventsFile   = "events.jsonl"
+	SessionsFile = "sessions.jsonl"
 	// SumsFile is there once the directory is sealed.
 	SumsFile = "SHA256SUMS"
 )
@@ -59,8 +60,8 @@ type Meta struct {
 	// Config is written as JSON with the values of secret-looking keys redacted.
 	Config any
 
-	// BufferBytes bounds the lines that wait for the disk; an eighth of it is
-	// kept for requests.jsonl, so that events cannot crowd records out. Lines
+	// BufferBytes bounds the lines that wait for the disk; an eighth of it each is
+	// kept for requests.jsonl and sessions.jsonl, so that events cannot crowd records out. Lines
 	// over the bound are dropped and counted. Default 64 MiB.
 	BufferBytes int
 	// Logger gets a line when writing starts to fail and when it works again.
@@ -110,25 +111,43 @@ func create(dir string, meta Meta, open opener) (*Writer, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the run directory: %w", err)
 	}
-	requests, err := open(filepath.Join(dir, RequestsFile))
-	if errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("%w: %s (%s)", ErrExists, dir, describe(dir))
-	}
+	files, err := openAll(dir, open)
 	if err != nil {
-		return nil, fmt.Errorf("creating %s: %w", RequestsFile, err)
-	}
-	events, err := open(filepath.Join(dir, EventsFile))
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("creating %s: %w", EventsFile, err), requests.Close())
+		return nil, err
 	}
 	err = writeMetadata(dir, metadata)
 	if err == nil {
 		err = reserveMetadata(dir)
 	}
 	if err != nil {
-		return nil, errors.Join(err, requests.Close(), events.Close())
+		return nil, errors.Join(err, closeAll(files))
 	}
-	return start(dir, meta, metadata, requests, events), nil
+	return start(dir, meta, metadata, files), nil
+}
+
+// openAll makes the files of lines.
+func openAll(dir string, open opener) (files [3]file, err error) {
+	for i, name := range []string{RequestsFile, EventsFile, SessionsFile} {
+		files[i], err = open(filepath.Join(dir, name))
+		switch {
+		case errors.Is(err, fs.ErrExist) && i == 0:
+			return files, fmt.Errorf("%w: %s (%s)", ErrExists, dir, describe(dir))
+		case err != nil:
+			files[i] = nil
+			return files, errors.Join(fmt.Errorf("creating %s: %w", name, err), closeAll(files))
+		}
+	}
+	return files, nil
+}
+
+func closeAll(files [3]file) error {
+	var err error
+	for _, f := range files {
+		if f != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}
+	return err
 }
 
 // describe says what state the run in dir is in, for the error that refuses it.

@@ -15,8 +15,8 @@ import (
 
 const (
 	// flushDelay is the time from a line that finds its buffer empty to its
-	// write. The other file's first line can restart it once, hence at most
-	// twice this is lost with the process.
+	// write. The other files' first lines can restart it, hence some twice this is
+	// lost with the process.
 	flushDelay = 50 * time.Millisecond
 	// retryDelay is the time between attempts while the disk refuses and nothing
 	// new comes.
@@ -27,6 +27,7 @@ const (
 type Stats struct {
 	Requests Counts `json:"requests"`
 	Events   Counts `json:"events"`
+	Sessions Counts `json:"sessions"`
 }
 
 // Writer is an open run directory. All methods may be called concurrently.
@@ -36,6 +37,7 @@ type Writer struct {
 	metadata Metadata
 	requests lane
 	events   lane
+	sessions lane
 
 	wake chan struct{}
 	stop chan struct{}
@@ -47,14 +49,15 @@ type Writer struct {
 	err  error
 }
 
-func start(dir string, meta Meta, metadata Metadata, requests, events file) *Writer {
+func start(dir string, meta Meta, metadata Metadata, files [3]file) *Writer {
 	reserved := meta.BufferBytes / 8
 	w := &Writer{
 		dir:      dir,
 		log:      meta.Logger,
 		metadata: metadata,
-		requests: lane{name: RequestsFile, limit: reserved, file: requests},
-		events:   lane{name: EventsFile, limit: meta.BufferBytes - reserved, file: events},
+		requests: lane{name: RequestsFile, limit: reserved, file: files[0]},
+		events:   lane{name: EventsFile, limit: meta.BufferBytes - 2*reserved, file: files[1]},
+		sessions: lane{name: SessionsFile, limit: reserved, file: files[2]},
 		wake:     make(chan struct{}, 1),
 		stop:     make(chan struct{}),
 		done:     make(chan struct{}),
@@ -66,19 +69,27 @@ func start(dir string, meta Meta, metadata Metadata, requests, events file) *Wri
 // Dir returns the directory that was given to Create.
 func (w *Writer) Dir() string { return w.dir }
 
+// lanes lists the files of the directory.
+func (w *Writer) lanes() [3]*lane { return [3]*lane{&w.requests, &w.events, &w.sessions} }
+
 // Record adds a line to requests.jsonl. A record that JSON cannot hold (NaN,
 // infinity) is counted as lost.
-func (w *Writer) Record(r *timeline.Record) {
+func (w *Writer) Record(r *timeline.Record) { w.line(&w.requests, r, r.RequestID) }
+
+// Session adds a line to sessions.jsonl, as Record does.
+func (w *Writer) Session(s *timeline.Session) { w.line(&w.sessions, s, s.SessionID) }
+
+func (w *Writer) line(l *lane, v any, id string) {
 	buf := encodeBuffers.Get().(*bytes.Buffer)
 	buf.Reset()
-	if err := encodeRecord(buf, r); err != nil {
-		w.requests.mu.Lock()
-		w.requests.lose(0)
-		w.requests.mu.Unlock()
+	if err := encodeLine(buf, v); err != nil {
+		l.mu.Lock()
+		l.lose(0)
+		l.mu.Unlock()
 		w.unencodable.Do(func() {
-			w.log.Error("record cannot be encoded, this and further ones are lost", "request_id", r.RequestID, "error", err)
+			w.log.Error("record cannot be encoded, this and further ones are lost", "request_id", id, "error", err)
 		})
-	} else if w.requests.addLine(buf.Bytes()) {
+	} else if l.addLine(buf.Bytes()) {
 		w.rouse()
 	}
 	encodeBuffers.Put(buf)
@@ -93,7 +104,7 @@ func (w *Writer) Event(e *timeline.Event) {
 
 // Stats returns the counts so far.
 func (w *Writer) Stats() Stats {
-	return Stats{Requests: w.requests.snapshot(), Events: w.events.snapshot()}
+	return Stats{Requests: w.requests.snapshot(), Events: w.events.snapshot(), Sessions: w.sessions.snapshot()}
 }
 
 // Close writes what waits, closes the files and completes metadata.json with the
@@ -123,9 +134,11 @@ func (w *Writer) flusher() {
 		case <-w.wake:
 			timer.Reset(flushDelay)
 		case <-timer.C:
-			requests := w.flush(&w.requests)
-			events := w.flush(&w.events)
-			if requests != nil || events != nil {
+			var failed error
+			for _, l := range w.lanes() {
+				failed = errors.Join(failed, w.flush(l))
+			}
+			if failed != nil {
 				timer.Reset(retryDelay)
 			}
 		}
@@ -155,13 +168,14 @@ func (w *Writer) flush(l *lane) error {
 }
 
 func (w *Writer) finish() error {
-	w.requests.shut()
-	w.events.shut()
+	for _, l := range w.lanes() {
+		l.shut()
+	}
 	close(w.stop)
 	<-w.done
 
 	var errs []error
-	for _, l := range []*lane{&w.requests, &w.events} {
+	for _, l := range w.lanes() {
 		errs = append(errs, w.finishLane(l))
 	}
 	w.metadata.end(w.Stats())
@@ -199,8 +213,8 @@ func syncDir(dir string) error {
 
 var encodeBuffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-func encodeRecord(buf *bytes.Buffer, r *timeline.Record) error {
+func encodeLine(buf *bytes.Buffer, v any) error {
 	enc := json.NewEncoder(buf)
 	enc.SetEscapeHTML(false)
-	return enc.Encode(r)
+	return enc.Encode(v)
 }

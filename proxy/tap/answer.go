@@ -66,7 +66,16 @@ func (c *Conn) tunnelled(x *exchange, h *http1.Head) {
 		reason = "tunnel"
 	}
 	x.b.Tunnel()
-	x.b.Analysis("lost", "opaque("+reason+")")
+	switch {
+	case reason != "websocket" || c.cfg.Off:
+		x.b.Analysis("lost", "opaque("+reason+")")
+	default:
+		t, err := newTunnel(c, x, h)
+		if err != nil { // the frames mean what we do not know
+			x.b.Analysis("unsupported_encoding", err.Error())
+		}
+		c.socket = t
+	}
 	c.req.Upgrade()
 }
 
@@ -112,7 +121,7 @@ func (s *answerSide) MessageEnd(off int64) {
 	c.finishing = append(c.finishing, x)
 }
 
-func (s *answerSide) Tunnel([]byte, int64) {}
+func (s *answerSide) Tunnel(p []byte, off int64) { (*Conn)(s).tunnelBytes(Server, p, off) }
 
 func (s *answerSide) Lost(err error, _ int64) {
 	c := (*Conn)(s)

@@ -11,8 +11,9 @@ import (
 
 type nowhere struct{}
 
-func (nowhere) Record(*timeline.Record) {}
-func (nowhere) Event(*timeline.Event)   {}
+func (nowhere) Record(*timeline.Record)   {}
+func (nowhere) Session(*timeline.Session) {}
+func (nowhere) Event(*timeline.Event)     {}
 
 // BenchmarkRead is what looking at one event costs, by workload.
 func BenchmarkRead(b *testing.B) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/omnitap/omnitap/proxy/timeline"
+	"github.com/omnitap/omnitap/proxy/timeline/session"
 	"github.com/omnitap/omnitap/proxy/wire/dialect"
 	"github.com/omnitap/omnitap/proxy/wire/http1"
 )
@@ -43,6 +44,8 @@ type Conn struct {
 	opaque    *timeline.Builder // the connection is not HTTP
 	stopped   string            // why answers are not read any more
 	tunnel    *exchange
+	socket    *tunnel // reads the tunnel, nil where it is no WebSocket
+	ahead     []ahead // reads of the client that came before its upgrade was answered
 	injected  []injected
 	sent      int64 // request bytes written to the server
 	read      [2]int64
@@ -76,16 +79,34 @@ func (c *Conn) Bytes(dir Dir, p []byte, mono, first int64) {
 	for _, x := range c.open {
 		x.b.Now(mono)
 	}
+	if c.socket != nil {
+		c.socket.ses.Now(mono)
+	}
 	c.read[dir] += int64(len(p))
 	if dir == Client {
 		c.base = c.req.Offset()
 		c.req.Feed(p)
+		c.noteAhead(len(p))
 	} else {
 		c.base = c.resp.Offset()
 		c.resp.Feed(p)
 	}
 	if c.replay {
 		c.finishDone()
+	}
+}
+
+// ahead is a read of the client: the bytes behind begin up to end.
+type ahead struct{ begin, end, mono, first int64 }
+
+// maxAhead bounds the reads that are remembered.
+const maxAhead = 64
+
+// noteAhead remembers when bytes came that only the answer to an upgrade tells
+// the meaning of.
+func (c *Conn) noteAhead(n int) {
+	if x := c.front(); x != nil && x.wantsUpgrade && c.tunnel == nil && len(c.ahead) < maxAhead {
+		c.ahead = append(c.ahead, ahead{c.base, c.base + int64(n), c.now, c.first})
 	}
 }
 
@@ -103,6 +124,9 @@ func (c *Conn) Gap(dir Dir, n, mono int64) {
 		x.b.Now(mono)
 		x.gap(dir, n)
 	}
+	if c.socket != nil {
+		c.socket.gap(dir, n)
+	}
 	if dir == Client {
 		c.req.Skip(n)
 	} else {
@@ -118,12 +142,18 @@ func (c *Conn) Wrote(dir Dir, mono, waited int64) {
 		for _, x := range c.open {
 			x.b.UpstreamSent(mono, c.sent)
 		}
+		if c.socket != nil {
+			c.socket.ses.Sent(mono, c.sent)
+		}
 		return
 	}
 	for _, x := range c.finishing {
 		x.b.Wrote(mono, waited)
 	}
-	if len(c.open) > 0 {
+	switch {
+	case c.socket != nil:
+		c.socket.ses.Wrote(mono, waited)
+	case len(c.open) > 0:
 		c.open[0].b.Wrote(mono, waited)
 	}
 	c.finishDone()
@@ -156,12 +186,19 @@ func (c *Conn) End(dir Dir, e timeline.End, mono int64) {
 	}
 	if dir == Client {
 		c.each(func(b *timeline.Builder) { b.ClientEnd(e, mono) })
+		if c.socket != nil {
+			c.socket.ses.ClientEnd(e, mono)
+		}
 		return
 	}
 	if e == timeline.FIN {
 		c.resp.Close() // a body that runs to the close is whole now
 	}
 	c.each(func(b *timeline.Builder) { b.ServerEnd(e, mono) })
+	if c.socket != nil {
+		c.socket.ses.ServerEnd(e, mono)
+		return // the client's close frame may still come
+	}
 	c.finishAll() // nothing that comes now can change what the server did
 }
 
@@ -190,6 +227,9 @@ func (c *Conn) Refused(reason, errno string, own bool, mono int64) {
 // Shutdown notes that the relay ends the connection because it stops.
 func (c *Conn) Shutdown(mono int64) {
 	c.each(func(b *timeline.Builder) { b.Shutdown(mono) })
+	if c.socket != nil {
+		c.socket.ses.Shutdown(mono)
+	}
 }
 
 // Close ends the reading: every exchange gets its record.
@@ -210,11 +250,17 @@ func (c *Conn) fail(mono int64) {
 		b.Analysis("lost", "the reader failed")
 		b.Unread("the reader failed")
 	})
+	if c.socket != nil {
+		c.socket.ses.Quiet("the reader failed")
+	}
 	c.Close(mono)
 }
 
-// Idle reports whether no exchange is under way.
+// Idle reports whether no exchange and no turn is under way.
 func (c *Conn) Idle() bool {
+	if c.socket != nil {
+		return !c.socket.ses.Busy()
+	}
 	return len(c.open) == 0 && len(c.finishing) == 0 && c.opaque == nil && c.tunnel == nil
 }
 
@@ -239,10 +285,25 @@ func (c *Conn) finishAll() {
 		x.b.Finish()
 	}
 	for _, x := range c.open {
+		if x == c.tunnel && c.socket != nil {
+			c.socketEnd(x)
+		}
 		x.cut(c)
 		x.b.Finish()
 	}
-	c.finishing, c.open, c.current, c.tunnel = nil, nil, nil, nil
+	c.finishing, c.open, c.current, c.tunnel, c.socket, c.ahead = nil, nil, nil, nil, nil, nil
+}
+
+// socketEnd ends a WebSocket. Its turns and its own line tell of it; a session of
+// no known dialect is timed as a plain connection.
+func (c *Conn) socketEnd(x *exchange) {
+	t := c.socket
+	c.socket = nil
+	if t.finish(c.now) {
+		x.b.Discard()
+		return
+	}
+	x.b.Analysis("lost", "opaque(websocket): "+session.NoDialect)
 }
 
 // front returns the exchange that the next answer belongs to.
@@ -317,6 +378,9 @@ func (s *requestSide) Head(h *http1.Head, end int64) http1.Expect {
 	if h.Method == http.MethodConnect || h.Has("Connection", "upgrade") {
 		x.upgrade = strings.ToLower(h.Value("Upgrade"))
 		x.wantsUpgrade = true
+		if x.upgrade == "websocket" {
+			x.b.Socket()
+		}
 		return http1.Waiting
 	}
 	return http1.ByHead
@@ -338,7 +402,13 @@ func (s *requestSide) MessageEnd(off int64) {
 	}
 }
 
-func (s *requestSide) Tunnel([]byte, int64) {}
+func (s *requestSide) Tunnel(p []byte, off int64) { (*Conn)(s).tunnelBytes(Client, p, off) }
+
+func (c *Conn) tunnelBytes(dir Dir, p []byte, off int64) {
+	if c.socket != nil {
+		c.socket.feed(dir, p, off)
+	}
+}
 
 func (s *requestSide) Lost(err error, _ int64) {
 	c := (*Conn)(s)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/omnitap/omnitap/proxy/timeline"
+	"github.com/omnitap/omnitap/proxy/timeline/session"
 	"github.com/omnitap/omnitap/proxy/wire/http1"
 	"github.com/omnitap/omnitap/proxy/wire/sse"
 )
@@ -44,6 +45,9 @@ type Config struct {
 	// Latency is how long bytes may wait before they are looked at: 40ms.
 	// With the run directory's own 50 ms, a kill loses less than the last 100 ms.
 	Latency time.Duration `yaml:"latency"`
+
+	// sessions is what WebSocket sessions of one server share.
+	sessions *session.Memory
 }
 
 // WithDefaults returns the configuration with defaults filled in.
@@ -62,6 +66,9 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.MaxMemory == 0 {
 		c.MaxMemory = 256 << 20
+	}
+	if c.sessions == nil {
+		c.sessions = &session.Memory{}
 	}
 	if c.Latency == 0 {
 		c.Latency = 40 * time.Millisecond

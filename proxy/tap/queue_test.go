@@ -23,6 +23,8 @@ func (k *kept) Event(*timeline.Event) {
 	}
 }
 
+func (k *kept) Session(*timeline.Session) {}
+
 func (k *kept) Record(r *timeline.Record) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

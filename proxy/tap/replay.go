@@ -67,6 +67,9 @@ func feed(c *Conn, in *capture.Reader, base int64) (last int64, err error) {
 func (c *Conn) stop(mono int64) {
 	if c.closed[Client] == timeline.Open && c.closed[Server] == timeline.Open {
 		c.each(func(b *timeline.Builder) { b.CaptureEnds(mono) })
+		if c.socket != nil {
+			c.socket.ses.CaptureEnds(mono)
+		}
 	}
 	c.Close(mono)
 }

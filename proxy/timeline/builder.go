@@ -121,6 +121,17 @@ type Builder struct {
 	reused                   bool
 	noBody                   bool
 	done, tunnel, ambiguous  bool
+
+	turn        *Turn // nil for an exchange
+	asked       string
+	also        map[string]int64
+	inServer    int64
+	begun, free bool
+	state       State
+	socket      bool // the request asks for a WebSocket
+	input       *Input
+	interrupted *interruption
+	cancel      *Cancel
 }
 
 type pendingWrite struct {
@@ -159,7 +170,9 @@ type Answer struct {
 func New(cfg *Config, id Identity, sink Sink, mono, off int64) *Builder {
 	b := &Builder{cfg: cfg, id: id, sink: sink, now: mono, analysis: "full", declaredToks: -1}
 	b.requestID, b.idSource = id.OwnID, "own"
-	b.at[pIn] = place{mono, off}
+	if mono != 0 {
+		b.at[pIn] = place{mono, off}
+	}
 	return b
 }
 
@@ -168,6 +181,15 @@ func (b *Builder) Now(mono int64) { b.now = mono }
 
 // RequestID returns the id as far as it is known.
 func (b *Builder) RequestID() string { return b.requestID }
+
+// IDSource says where RequestID comes from.
+func (b *Builder) IDSource() string { return b.idSource }
+
+// Path returns the request's path without query.
+func (b *Builder) Path() string { return b.path }
+
+// Opened returns when the request's first byte came, and the answer's.
+func (b *Builder) Opened() (request, answer int64) { return b.at[pIn].mono, b.at[pHdr].mono }
 
 // Flag adds a flag to the record.
 func (b *Builder) Flag(name string) {
@@ -209,6 +231,9 @@ func (b *Builder) emit(name string, at place, e Event) {
 	*b.event = e // one a builder: a sink does not keep it
 	o := b.event
 	o.RunID, o.Node, o.RequestID, o.Attempt = Text(b.id.RunID), Text(b.id.Node), b.requestID, 1
+	if b.turn != nil {
+		o.SessionID = Text(b.turn.Session)
+	}
 	o.Event, o.MonoNS, o.Offset = name, at.mono, Positive(at.off)
 	if b.id.WallOffset != nil {
 		o.WallNS = N(at.mono + *b.id.WallOffset)
@@ -264,6 +289,12 @@ func (b *Builder) UpstreamSent(mono, off int64) {
 
 // AnswerStart notes the first byte of a final answer, received at mono.
 func (b *Builder) AnswerStart(mono, off int64) { b.setAt(pHdr, place{mono, off}) }
+
+// Socket notes that the request asks for a WebSocket.
+func (b *Builder) Socket() { b.socket = true }
+
+// Discard ends the following without a record: others tell of the exchange.
+func (b *Builder) Discard() { b.done = true }
 
 // Tunnel notes that the connection is a tunnel from here.
 func (b *Builder) Tunnel() { b.tunnel = true }

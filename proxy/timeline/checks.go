@@ -64,9 +64,21 @@ func (s *sound) failed(whole bool) []string {
 	return out
 }
 
-// declaredBytes returns the sample bytes that headers declare, if all of them do.
+// declaredBytes returns the sample bytes that headers declare, if all of them
+// do, or those that done events declare.
 func (s *sound) declaredBytes() (int64, bool) {
+	if s.doneUnits > 0 && s.files == 0 {
+		return s.doneBytes, !s.doneBad && s.opaque == 0
+	}
 	return s.declared, s.files > 0 && s.declaredAll
+}
+
+// declaredFrom names what declares the total.
+func (s *sound) declaredFrom() string {
+	if s.files == 0 {
+		return "done_event"
+	}
+	return "wav_header"
 }
 
 // unmeasured lists the checks that this stream gave no occasion for.
@@ -94,12 +106,14 @@ const abortLinkNS = 5e9
 
 // evidence gathers what the terminal state rests on.
 func (b *Builder) evidence(f *facts) map[string]any {
-	e := map[string]any{"bytes_received": b.bodyBytes, "complete": b.complete}
+	e := map[string]any{}
 	put := func(name string, v any, there bool) {
 		if there {
 			e[name] = v
 		}
 	}
+	put("bytes_received", b.bodyBytes, b.turn == nil)
+	put("complete", b.complete, b.turn == nil)
 	c := &b.close
 	put("status", b.status, b.status != 0)
 	put("client_end", c.client.String(), c.client != Open)
@@ -112,8 +126,15 @@ func (b *Builder) evidence(f *facts) map[string]any {
 	put("via", b.answer.Via, b.answer.Via != "")
 	put("server", b.answer.Server, b.answer.Server != "")
 	put("end_marker", true, f.marker)
+	put("framing", c.badFrames, c.badFrames != "")
+	put("close_code", c.frameCode, c.frameBy != 0)
+	put("close_by", [...]string{"", "client", "server"}[c.frameBy], c.frameBy != 0)
+	put("confidence", "low", c.pingTimeout)
+	if b.interrupted != nil {
+		put("interrupted_by", b.interrupted.detail, b.interrupted.detail != "")
+	}
 	since := b.at[pIn].mono - b.id.LastAbort
-	put("after_client_abort_ms", float64(since)/1e6, b.id.LastAbort != 0 && since >= 0 && since < abortLinkNS)
+	put("after_client_abort_ms", float64(since)/1e6, b.id.LastAbort != 0 && b.at[pIn].mono != 0 && since >= 0 && since < abortLinkNS)
 	if b.said != nil {
 		put("code", b.said.code, b.said.code != 0)
 		put("error_offset", b.said.at.off, b.said.event)

@@ -45,4 +45,5 @@ func (c Config) WithDefaults() Config {
 type Sink interface {
 	Event(*Event)
 	Record(*Record)
+	Session(*Session)
 }

@@ -38,6 +38,14 @@ type closing struct {
 	lost string
 	// other is a framing error or gap that is ours or the client's.
 	unread string
+	// The close frame of a WebSocket that came before anything else ended it:
+	// 1 the client's, 2 the server's, 0 none.
+	frameBy, frameCode int
+	frameAt            int64
+	frameReason        string
+	// pingTimeout says that who closed had waited for a pong in vain.
+	pingTimeout bool
+	badFrames   string // how the server broke the WebSocket protocol
 }
 
 // facts is all that decide looks at.
@@ -59,6 +67,8 @@ type facts struct {
 	ambiguous          bool     // the answer declares its length in two ways
 	truncated          bool     // a part of the body was not looked into
 	tunnel             bool     // the connection became a tunnel
+	interrupted        bool     // the user cut the turn off
+	unknownSound       bool     // what may be sound came in events that are not known
 }
 
 // decide names the terminal state by the precedence of contract section 5, with
@@ -71,10 +81,15 @@ func decide(f *facts) (state State, reason, by string) {
 		return f.said.state, f.said.reason, "server"
 	case f.tunnel:
 		return tunnelEnd(&f.close)
+	case f.interrupted:
+		return ClientCancelled, "interrupted", "client"
 	case f.ambiguous:
 		return InvalidOutput, "ambiguous_framing", "server"
 	case f.marker:
 		return judge(f)
+	}
+	if f.close.badFrames != "" {
+		return InvalidOutput, "malformed_frames", "server"
 	}
 	if !f.complete {
 		return cutShort(f)
@@ -107,6 +122,8 @@ func cutShort(f *facts) (state State, reason, by string) {
 		return TransportError, c.upstream, "server"
 	case c.lost != "":
 		return TransportError, c.lost, "server"
+	case c.frameBy != 0:
+		return closedByFrame(f)
 	case c.first == 1 && c.client == RST:
 		return ClientCancelled, "client_reset", "client"
 	case c.first == 1 && (c.clientGone || c.server == RST):
@@ -131,6 +148,38 @@ func cutShort(f *facts) (state State, reason, by string) {
 	return HarnessError, "unfinished", "unknown"
 }
 
+// closedByFrame names the end of a turn that a close frame cut short (RFC 6455
+// section 7.4.1).
+func closedByFrame(f *facts) (state State, reason, by string) {
+	c := &f.close
+	if c.frameBy == 1 {
+		if c.pingTimeout {
+			return WorkerLost, "ping_timeout", "server"
+		}
+		return ClientCancelled, "client_closed", "client"
+	}
+	reason = "close_" + itoa(c.frameCode)
+	switch c.frameCode {
+	case 0, 1000:
+		if !f.text && !f.audio && !f.other {
+			return InvalidOutput, "no_output", "server"
+		}
+		return InvalidOutput, "missing_terminal", "server"
+	case 1011:
+		if c.pingTimeout {
+			return ClientCancelled, "ping_timeout", "client"
+		}
+		return ServerError, reason, "server"
+	case 1001, 1012, 1014:
+		return TransportError, reason, "server"
+	case 1013:
+		return AdmissionRejected, reason, "server"
+	case 1002, 1003, 1007, 1008, 1009, 1010:
+		return InvalidRequest, reason, "server"
+	}
+	return ServerError, reason, "server"
+}
+
 // judge looks at an answer that came to its end.
 func judge(f *facts) (state State, reason, by string) {
 	if f.unreadable { // a status alone proves nothing, and the body could not be read
@@ -151,6 +200,8 @@ func judge(f *facts) (state State, reason, by string) {
 	}
 	switch {
 	case f.noBody || f.status < 200 || f.status > 299:
+	case f.owes.audio && !f.audio && f.unknownSound:
+		return HarnessError, "unknown_events", "relay" // it may be the sound that is owed
 	case f.owes.audio && !f.audio:
 		if nothing {
 			return InvalidOutput, "no_output", "server"

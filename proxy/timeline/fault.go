@@ -50,6 +50,15 @@ var oomWords = []string{"out of memory", "outofmemoryerror"}
 
 var admissionWords = []string{"queue is full", "rate limit", "too many requests", "server is overloaded"}
 
+// invalidCodes and admissionCodes are codes in words, as WebSocket errors have them.
+var (
+	invalidCodes = []string{
+		"invalid_json", "invalid_audio", "invalid_event", "invalid_request", "invalid_value", "model_not_found", "model_not_validated",
+		"unknown_event", "unsupported", "missing_required",
+	}
+	admissionCodes = []string{"resource_exhausted", "unavailable", "rate_limit", "overloaded", "queue_full"}
+)
+
 var deadlineWords = []string{"deadline", "timed out", "timeout"}
 
 // classify names the state that a failure in words means. content says that
@@ -74,6 +83,13 @@ func classify(f *dialect.Failure, code int, content bool) *said {
 		s.state, s.reason = DeadlineExceeded, "upstream_by_text"
 	case code >= 500:
 		s.reason = httpReason(code)
+	case code != 0:
+	case has(f.Word, admissionCodes):
+		s.state, s.reason = AdmissionRejected, f.Word
+	case has(f.Word, invalidCodes):
+		s.state, s.reason = InvalidRequest, f.Word
+	case f.Type == "invalid_request_error":
+		s.state, s.reason = InvalidRequest, f.Type
 	}
 	return s
 }

@@ -10,20 +10,22 @@ import (
 	"github.com/omnitap/omnitap/proxy/wire/dialect"
 )
 
-// Finish decides the terminal state, reckons the metrics and sends the record
-// out. Later calls do nothing.
-func (b *Builder) Finish() {
+// Finish decides the terminal state, reckons the metrics, sends the record out
+// and returns the state. Later calls return it again.
+func (b *Builder) Finish() State {
 	if b.done {
-		return
+		return b.state
 	}
 	b.done = true
 	b.Identify()
 	f := b.facts()
 	state, reason, by := decide(f)
+	b.state = state
 	b.settle()
 	r := b.record()
 	r.Terminal = Terminal{State: state, Reason: reason, By: by, Phase: phase(f), Evidence: b.evidence(f)}
 	b.measure(r)
+	b.turnFields(r)
 	b.checks(r, f)
 	b.notes(r, f)
 	b.emit("terminal", place{b.at[pTerm].mono, b.at[pTerm].off}, Event{Status: Text(state), Bytes: N(b.bytesDown)})
@@ -31,6 +33,7 @@ func (b *Builder) Finish() {
 	if b.sink != nil {
 		b.sink.Record(r)
 	}
+	return state
 }
 
 // FinishOpaque sends out the record of a connection that is not HTTP.
@@ -68,7 +71,13 @@ func (b *Builder) flow() string {
 	if b.tunnel {
 		return FlowOpaque
 	}
+	if b.turn != nil {
+		return b.turn.Flow
+	}
 	f := flowOf(b.method, b.path)
+	if b.socket {
+		f = FlowOfSocket(b.path)
+	}
 	if f == FlowOther && b.family != dialect.Other {
 		f = flowOfFamily(b.family)
 	}
@@ -77,6 +86,9 @@ func (b *Builder) flow() string {
 
 // markerDue reports whether the flow's stream ends with a marker of its own.
 func (b *Builder) markerDue() bool {
+	if b.turn != nil {
+		return true
+	}
 	if !b.answer.Events || b.status >= 300 {
 		return false
 	}
@@ -104,6 +116,14 @@ func (b *Builder) facts() *facts {
 		other: b.tool || b.reasoning.Units > 0 || b.audioLike, unreadable: b.analysis == "unsupported_encoding" || b.close.unread != "",
 		ambiguous: b.ambiguous, tunnel: b.tunnel, truncated: b.analysis == "truncated",
 	}
+	if b.turn != nil {
+		f.status, f.begun = 200, b.begun // what the upgrade was answered says nothing about a turn
+		f.interrupted, f.unknownSound = b.interrupted != nil, b.audioLike
+		f.owes.audio = f.owes.audio && !b.tool
+		if b.free {
+			f.owes = owes{}
+		}
+	}
 	if s := b.snd; s != nil {
 		frames, ok := s.frames()
 		f.audio = ok && frames > 0 || s.opaque > 0
@@ -125,12 +145,16 @@ func (b *Builder) settle() {
 		return
 	}
 	switch {
+	case b.interrupted != nil: // the flow has no event for it
+		b.at[pTerm] = place{b.interrupted.mono, 0}
 	case b.said != nil && b.said.event:
 		b.at[pTerm] = place{b.said.at.mono, 0}
 	case b.complete && b.bodyBytes > 0:
 		b.at[pTerm] = b.lastBody
 	case b.complete: // no payload byte: the head's end is the moment
 		b.at[pTerm] = place{b.headEnd.mono, 0}
+	case c.frameBy != 0:
+		b.at[pTerm] = place{c.frameAt, 0}
 	case c.first == 1:
 		b.at[pTerm] = place{c.clientAt, 0}
 	case c.serverAt != 0:
@@ -177,6 +201,9 @@ func (b *Builder) record() *Record {
 }
 
 func (b *Builder) dialectName() string {
+	if b.turn != nil {
+		return b.turn.Dialect
+	}
 	for _, d := range []string{b.dialect, b.headDialect} {
 		if d != "" {
 			return d
@@ -192,6 +219,8 @@ func (b *Builder) dialectName() string {
 
 func (b *Builder) variant() string {
 	switch {
+	case b.turn != nil:
+		return b.turn.Variant
 	case b.answer.Events && b.family == dialect.SpeechChunks:
 		return "sse_chunk"
 	case b.answer.Events:
@@ -213,7 +242,7 @@ func pointers(p *Points) [nPoints]**int64 {
 
 // since returns the milliseconds from t_in to a point, nil where it is missing.
 func (b *Builder) since(p point) *float64 {
-	if b.at[p].mono == 0 || b.at[pIn].mono == 0 {
+	if b.at[p].mono == 0 || b.at[pIn].mono == 0 || b.at[p].mono < b.at[pIn].mono {
 		return nil
 	}
 	return new(float64(b.at[p].mono-b.at[pIn].mono) / 1e6)
@@ -248,7 +277,9 @@ func (b *Builder) measureText(r *Record) {
 		r.TPOTMS = new(float64(b.lastText-b.at[pText].mono) / 1e6 / float64(b.textUnits-1))
 	}
 	if b.reasoning.Units > 0 {
-		b.reasoning.FirstMS = float64(b.reasonAt-b.at[pIn].mono) / 1e6
+		if in := b.at[pIn].mono; in != 0 {
+			b.reasoning.FirstMS = new(float64(b.reasonAt-in) / 1e6)
+		}
 		r.Reasoning = &b.reasoning
 	}
 }
@@ -270,8 +301,8 @@ func (b *Builder) measureSound(r *Record) {
 	if counted {
 		b.countedSound(r, a, frames)
 	}
-	if s.declared > 0 && s.declaredAll && s.format.FrameBytes() > 0 {
-		a.DeclaredSamples, a.DeclaredSource = new(s.declared/int64(s.format.FrameBytes())), str("wav_header")
+	if d, ok := s.declaredBytes(); ok && d > 0 && s.format.FrameBytes() > 0 {
+		a.DeclaredSamples, a.DeclaredSource = new(d/int64(s.format.FrameBytes())), str(s.declaredFrom())
 	}
 	b.soundTiming(r, s, frames, counted)
 }
@@ -293,8 +324,11 @@ func (b *Builder) countedSound(r *Record, a *Audio, frames int64) {
 		if frames > 0 {
 			b.Flag("rate_assumed")
 		}
-	case s.format.Rate > 0:
+	case s.format.Rate > 0 && !(s.nominal && s.model > 0):
 		a.SampleRate, a.SampleRateSource = new(int64(rate)), str(s.rateFrom)
+		if s.nominal && frames > 0 {
+			b.Flag("rate_assumed")
+		}
 	default:
 		a.SampleRate, a.SampleRateSource = new(int64(rate)), str("config")
 	}
@@ -327,7 +361,11 @@ func (b *Builder) soundTiming(r *Record, s *sound, frames int64, counted bool) {
 	}
 	r.AudioGapMS = gaps(s.chunks)
 	if counted && frames > 0 && b.at[pAudio].mono != 0 {
-		r.Playback = playback(b.arrivals())
+		in := b.arrivals()
+		r.Playback = playback(in)
+		if b.turn != nil && paced(in) {
+			b.Flag("paced")
+		}
 	}
 }
 
@@ -350,6 +388,8 @@ func (b *Builder) arrivals() []arrival {
 
 func (b *Builder) chunkUnit() string {
 	switch {
+	case b.turn != nil:
+		return b.answer.Unit
 	case b.answer.Events:
 		return "event"
 	case b.answer.Whole:
@@ -387,7 +427,7 @@ func (b *Builder) notes(r *Record, f *facts) {
 	if f.marker && (b.family == dialect.Chat || b.family == dialect.Completion) && !b.finish && b.said == nil {
 		b.Flag("missing_finish_reason")
 	}
-	if f.marker && !b.complete {
+	if f.marker && !b.complete && b.turn == nil {
 		b.Flag("cut_after_terminal")
 	}
 	if b.waited > int64(b.cfg.SlowClientMS)*1e6 {

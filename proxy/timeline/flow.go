@@ -18,6 +18,12 @@ const (
 	FlowVideo         = "video"
 	FlowOther         = "other"
 	FlowOpaque        = "opaque"
+
+	FlowSpeechWS  = "speech_ws"
+	FlowRealtime  = "realtime"
+	FlowDuplex    = "duplex"
+	FlowVideoChat = "video_chat"
+	FlowVideoOut  = "video_out"
 )
 
 // flowOf names the flow of a request by its method and path: what the answer
@@ -79,11 +85,11 @@ type owes struct {
 // Where none were asked for, a chat server chooses: either will do.
 func owed(flow string, modalities []string) owes {
 	switch flow {
-	case FlowSpeech, FlowSpeechBatch:
+	case FlowSpeech, FlowSpeechBatch, FlowSpeechWS:
 		return owes{audio: true}
 	case FlowCompletion:
 		return owes{text: true}
-	case FlowChat:
+	case FlowChat, FlowRealtime, FlowDuplex, FlowVideoChat:
 		o := owes{either: true}
 		for _, m := range modalities {
 			o.audio = o.audio || m == "audio"
@@ -93,9 +99,28 @@ func owed(flow string, modalities []string) owes {
 	return owes{}
 }
 
-// Flows lists the flows of HTTP records, sorted.
+// Flows lists the flows of records, sorted.
 func Flows() []string {
 	return []string{
-		FlowChat, FlowCompletion, FlowImage, FlowOpaque, FlowOther, FlowSpeech, FlowSpeechBatch, FlowTranscription, FlowTranslation, FlowVideo,
+		FlowChat, FlowCompletion, FlowDuplex, FlowImage, FlowOpaque, FlowOther, FlowRealtime, FlowSpeech, FlowSpeechBatch, FlowSpeechWS,
+		FlowTranscription, FlowTranslation, FlowVideo, FlowVideoChat, FlowVideoOut,
 	}
+}
+
+// FlowOfSocket names the flow of a request that asks for a WebSocket by its
+// path, FlowOther where it tells none; what the session is its messages tell.
+func FlowOfSocket(path string) string {
+	path = strings.TrimSuffix(path, "/")
+	for _, f := range []struct{ suffix, flow string }{
+		{"/audio/speech/stream", FlowSpeechWS},
+		{"/realtime/video", FlowVideoOut},
+		{"/video/chat/stream", FlowVideoChat},
+		{"/realtime", FlowRealtime},
+		{"/duplex", FlowDuplex},
+	} {
+		if strings.HasSuffix(path, f.suffix) {
+			return f.flow
+		}
+	}
+	return FlowOther
 }

@@ -144,6 +144,7 @@ func (b *Builder) sound() *sound {
 		b.snd.model = b.cfg.Rates[b.model]
 		if b.answer.Rate > 0 || b.answer.Channels > 0 {
 			b.snd.hint(audio.Format{Rate: b.answer.Rate, Channels: b.answer.Channels}, b.answer.RateFrom, b.answer.RateFrom)
+			b.snd.nominal = b.turn != nil && b.turn.Nominal
 		}
 	}
 	return b.snd

@@ -37,6 +37,12 @@ type Record struct {
 
 	TInWallNS *int64  `json:"t_in_wall_ns"`
 	TInSource *string `json:"t_in_source"`
+	// TInAlternatives are other moments that could be taken for a turn's t_in, by
+	// name, as monotonic nanoseconds.
+	TInAlternatives map[string]int64 `json:"t_in_alternatives"`
+	// TInServerOffset is the byte of the server's stream that completed t_in,
+	// where the server's own event is it.
+	TInServerOffset *int64 `json:"t_in_server_offset"`
 	// Stamp says where read stamps come from: kernel or read.
 	Stamp string `json:"stamp"`
 
@@ -71,6 +77,11 @@ type Record struct {
 	// Incremental says that audio came by more than one read: false is a server
 	// that does not stream, or something on the way that holds its answer back.
 	Incremental *bool `json:"incremental"`
+
+	// Input is the sound that the client sent for a turn.
+	Input *Input `json:"input"`
+	// Cancel is what followed the client's cancel of a turn.
+	Cancel *Cancel `json:"cancel"`
 
 	Terminal Terminal `json:"terminal"`
 	Quality  Quality  `json:"quality"`
@@ -112,9 +123,9 @@ type Points struct {
 
 // Reasoning counts text that is reasoning, which is never t_text.
 type Reasoning struct {
-	FirstMS float64 `json:"first_ms"`
-	Units   int64   `json:"units"`
-	Chars   int64   `json:"chars"`
+	FirstMS *float64 `json:"first_ms"`
+	Units   int64    `json:"units"`
+	Chars   int64    `json:"chars"`
 }
 
 // Audio says what audio came. Samples are sample frames, Chunks logical chunks
@@ -136,6 +147,31 @@ type Audio struct {
 	DeclaredSamples   *int64  `json:"declared_samples"`
 	DeclaredSource    *string `json:"declared_source"`
 	SHA256            *string `json:"sha256"`
+}
+
+// Input says what sound a client sent for a turn, and how fast: Pace is its
+// length over the time it took to come, 1 for real time; nil for one message.
+type Input struct {
+	Bytes            int64    `json:"bytes"`
+	Messages         int64    `json:"messages"`
+	AudioS           float64  `json:"audio_s"`
+	SpanMS           float64  `json:"span_ms"`
+	Pace             *float64 `json:"pace"`
+	SampleRate       int64    `json:"sample_rate"`
+	SampleRateSource string   `json:"sample_rate_source"`
+}
+
+// Cancel says what came of a turn after it had been asked to stop, By client (its
+// message) or speech (the user began to speak): ToSilenceMS is how long until its
+// last sound came, nil where none did.
+type Cancel struct {
+	AtNS         int64    `json:"at_ns"`
+	By           string   `json:"by"`
+	ToSilenceMS  *float64 `json:"to_silence_ms"`
+	ChunksAfter  int64    `json:"chunks_after"`
+	SamplesAfter int64    `json:"samples_after"`
+
+	chunks, frames int64 // so far, when it was asked for
 }
 
 // Gap describes the gaps between audio chunks in milliseconds; CV is the

@@ -51,6 +51,13 @@ type sound struct {
 	badFrames    int   // files that ended amid a frame
 	problems     []problem
 	formatChange string
+
+	nominal   bool // the rate is what a label says that is known to be wrong at times
+	doneBytes int64
+	doneUnits int  // done events that declare a total
+	doneBad   bool // one of them means nothing
+	was       int64
+	atStart   [2]bool // playable and audible were found ahead of the message at hand
 }
 
 // chunk is one logical chunk that holds audio.
@@ -79,7 +86,7 @@ func newSound(cfg *Config, now func() int64) *sound {
 // hint says what a label or a configuration tells of bare samples.
 func (s *sound) hint(f audio.Format, rateFrom, chansFrom string) {
 	if s.files > 0 {
-		if f.Rate > 0 && s.format.Rate > 0 && f.Rate != s.format.Rate {
+		if f.Rate > 0 && s.format.Rate > 0 && rateFrom != "" && f.Rate != s.format.Rate {
 			s.fail("rate_conflict", fmt.Sprintf("%s says %d Hz, the header %d", rateFrom, f.Rate, s.format.Rate))
 		}
 		return
@@ -120,7 +127,7 @@ func (s *sound) changed(old audio.Format) {
 // rate returns what seconds are reckoned with, and whether it is assumed.
 func (s *sound) rate() (rate int, assumed bool) {
 	switch {
-	case s.format.Rate > 0:
+	case s.format.Rate > 0 && !(s.nominal && s.model > 0):
 		return s.format.Rate, false
 	case s.model > 0:
 		return s.model, false
@@ -177,11 +184,14 @@ func (s *sound) endFile() {
 func (s *sound) Header(h audio.Header) {
 	old := s.format
 	s.files++
-	if old.Rate > 0 && s.hinted && old.Rate != h.Format.Rate {
+	if old.Rate > 0 && s.hinted && !s.nominal && old.Rate != h.Format.Rate {
 		s.fail("rate_conflict", fmt.Sprintf("%s says %d Hz, the header %d", s.rateFrom, old.Rate, h.Format.Rate))
 		old.Rate = h.Format.Rate
 	}
-	s.format, s.rateFrom, s.chansFrom, s.hinted = h.Format, "wav_header", "wav_header", false
+	if s.nominal {
+		old.Rate = h.Format.Rate
+	}
+	s.format, s.rateFrom, s.chansFrom, s.hinted, s.nominal = h.Format, "wav_header", "wav_header", false, false
 	if s.files > 1 || s.bytes > 0 {
 		s.changed(old)
 	}

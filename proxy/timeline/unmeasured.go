@@ -21,7 +21,21 @@ func (b *Builder) unmeasured(r *Record) {
 	put("ttft_ms", r.TTFTMS == nil, b.noPoint(pText, came))
 	put("ttfa_ms", r.TTFAMS == nil, b.noPoint(pAudio, came))
 	put("ttfaudible_ms", r.TTFAudibleMS == nil, b.noPoint(pAudible, came))
-	put("jct_ms", r.JCTMS == nil, came)
+	put("jct_ms", r.JCTMS == nil, b.noPoint(pTerm, came))
+	if b.turn != nil && b.at[pIn].mono == 0 {
+		put("jct_ms", r.JCTMS == nil, "nothing asked for it: there is no t_in")
+	}
+	put("reasoning.first_ms", r.Reasoning != nil && r.Reasoning.FirstMS == nil, "nothing asked for it: there is no t_in")
+	put("t_in_alternatives", r.TInAlternatives == nil, "no other event could be taken for t_in")
+	put("t_in_server_offset", r.TInServerOffset == nil, "t_in is no event of the server")
+	put("input", r.Input == nil, "no sound of the client was told to belong to it")
+	put("cancel", r.Cancel == nil, "nobody asked for it to stop")
+	if r.Input != nil {
+		put("input.pace", r.Input.Pace == nil, "one message alone")
+	}
+	if r.Cancel != nil {
+		put("cancel.to_silence_ms", r.Cancel.ToSilenceMS == nil, "no sound came after it")
+	}
 	noSound := "no samples counted"
 	if r.Audio == nil {
 		noSound = "no audio came"
@@ -52,15 +66,20 @@ func (b *Builder) missing() string {
 		return "bodies of this type are not read"
 	case b.analysis != "full" && b.analysisReason != "":
 		return "analysis " + b.analysis + ": " + b.analysisReason
-	case b.at[pHdr].mono == 0:
+	case !b.answered():
 		return "no answer came"
 	}
 	return "not seen"
 }
 
 func (b *Builder) noPoint(p point, general string) string {
-	if b.analysis != "full" || b.at[pHdr].mono == 0 && p > pHdr && p != pClose {
+	if b.analysis != "full" || !b.answered() && p > pHdr && p != pClose {
 		return general
+	}
+	if b.turn != nil {
+		if reason := b.noTurnPoint(p); reason != "" {
+			return reason
+		}
 	}
 	switch p {
 	case pBody:
@@ -91,6 +110,27 @@ func (b *Builder) noPoint(p point, general string) string {
 	default:
 		return general
 	}
+}
+
+// noTurnPoint is the reason that only turns have.
+func (b *Builder) noTurnPoint(p point) string {
+	switch {
+	case p == pHdr:
+		return "a turn has no head"
+	case p == pIn:
+		return "nothing asked for it"
+	case p == pBody:
+		return "the input's end was not seen"
+	case p == pUp && !b.id.Replay:
+		return "what asked for it was not seen to be written"
+	case p == pClose:
+		return "the session went on"
+	case p == pTerm || b.at[p].mono == 0:
+		return ""
+	case b.at[pIn].mono == 0:
+		return "nothing asked for it: there is no t_in"
+	}
+	return "it came ahead of t_in"
 }
 
 func (b *Builder) unmeasuredSound(r *Record, put func(string, bool, string)) {

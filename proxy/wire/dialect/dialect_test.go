@@ -117,7 +117,7 @@ func TestWhole(t *testing.T) {
 
 func TestRefusal(t *testing.T) {
 	for body, want := range map[string]*Failure{
-		`{"error":{"message":"m","type":"t","param":null,"code":404}}`: {"m", "t", 404},
+		`{"error":{"message":"m","type":"t","param":null,"code":404}}`: {Message: "m", Type: "t", Code: 404},
 		`{"error":"Unauthorized"}`:                                     {Message: "Unauthorized"},
 		`{"detail":"The request queue is full."}`:                      {Message: "The request queue is full."},
 		`{"detail":[{"loc":["body"]}]}`:                                {Message: `[{"loc":["body"]}]`},

@@ -54,6 +54,8 @@ type Failure struct {
 	Message, Type string
 	// Code is a status code, 0 where there is none.
 	Code int
+	// Word is a code that is no number.
+	Word string
 }
 
 // Event is what one event or whole answer means. Slices point into the bytes

@@ -76,11 +76,19 @@ func failure(root jsonscan.Value) *Failure {
 		f.Message = src.Get("detail").Str()
 	}
 	f.Type = src.Get("type").Str()
+	if t := src.Get("error_type"); t.There() {
+		f.Type = t.Str()
+	}
 	code := src.Get("code")
+	if !code.There() {
+		code = root.Get("code")
+	}
 	if n, ok := code.Int(); ok {
 		f.Code = int(n)
 	} else if n, err := strconv.Atoi(code.Str()); err == nil {
 		f.Code = n
+	} else {
+		f.Word = code.Str()
 	}
 	return f
 }

@@ -1,0 +1,226 @@
+package session
+
+import (
+	"bytes"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/omnitap/omnitap/proxy/timeline"
+	"github.com/omnitap/omnitap/proxy/wire/dialect"
+)
+
+// counts is what a session's line counts.
+type counts struct {
+	up, down                  int64
+	framesUp, framesDown      int64
+	bytesUp, bytesDown        int64
+	lastAt, idle              int64
+	unknown, replayed, errors int64
+	looseChunks, looseSamples int64
+	listens                   int
+	oldNames, newNames        bool
+	serverID, resumed         string
+	states                    map[timeline.State]int
+}
+
+// message counts one data message.
+func (c *counts) message(n *int64, mono int64) {
+	*n++
+	if c.lastAt != 0 {
+		c.idle = max(c.idle, mono-c.lastAt)
+	}
+	c.lastAt = mono
+}
+
+// Fragments counts frames of data messages, by side.
+func (s *Session) Fragments(server bool, n int) {
+	if server {
+		s.count.framesDown += int64(n)
+	} else {
+		s.count.framesUp += int64(n)
+	}
+}
+
+// Bytes notes how many bytes of each side the connection carried, the heads
+// included.
+func (s *Session) Bytes(up, down int64) { s.count.bytesUp, s.count.bytesDown = up, down }
+
+// input is sound of the client.
+type input struct {
+	bytes, messages, wire int64
+	first, last           int64
+}
+
+func (in *input) add(n int64, at Span) {
+	if n < 0 {
+		return
+	}
+	if in.messages == 0 {
+		in.first = at.First
+	}
+	in.bytes += n
+	in.wire += at.size()
+	in.messages++
+	in.last = at.Last
+}
+
+// takeInput returns the sound since the last call.
+func (s *Session) takeInput() input {
+	in := s.input
+	s.input = input{}
+	return in
+}
+
+// heard gives a turn the sound that the client sent for it: mono PCM of 16 bits.
+func (s *Session) heard(t *turn, in input) {
+	if in.messages == 0 || s.inRate == 0 {
+		return
+	}
+	r := timeline.Input{
+		Bytes: in.bytes, Messages: in.messages, SampleRate: int64(s.inRate), SampleRateSource: s.inFrom,
+		AudioS: float64(in.bytes/2) / float64(s.inRate), SpanMS: float64(in.last-in.first) / 1e6,
+	}
+	if in.messages > 1 && r.SpanMS > 0 {
+		// the last message's own sound comes after the span
+		r.Pace = new(r.AudioS * float64(in.messages-1) / float64(in.messages) / (r.SpanMS / 1e3))
+	}
+	t.b.Heard(r)
+	t.b.AddBytes(in.wire, 0)
+}
+
+// pings pairs pings with their pongs. They are no activity.
+type pings struct {
+	open     [2][]ping // by who sent them: client, server
+	n        [2]int
+	pongs    int
+	rtts     []float64
+	answered [2]int
+}
+
+type ping struct {
+	mono    int64
+	payload []byte
+}
+
+// maxPings bounds the pings that wait for an answer, and what is remembered.
+const maxPings = 64
+
+// Ping notes a ping of a side.
+func (s *Session) Ping(server bool, payload []byte, mono int64) {
+	p := &s.pings
+	d := side(server)
+	p.n[d]++
+	if len(p.open[d]) >= maxPings {
+		p.open[d] = p.open[d][1:]
+	}
+	p.open[d] = append(p.open[d], ping{mono, bytes.Clone(payload)})
+}
+
+// Pong notes a pong of a side: it answers the other side's ping, and all before
+// it (RFC 6455 section 5.5.3).
+func (s *Session) Pong(server bool, payload []byte, mono int64) {
+	p := &s.pings
+	p.pongs++
+	d := 1 - side(server)
+	for i, q := range p.open[d] {
+		if bytes.Equal(q.payload, payload) {
+			if len(p.rtts) < 1<<14 {
+				p.rtts = append(p.rtts, float64(mono-q.mono)/1e6)
+			}
+			p.open[d] = p.open[d][i+1:]
+			return
+		}
+	}
+}
+
+// waiting reports whether a side's ping has no answer yet.
+func (p *pings) waiting(server bool) bool { return len(p.open[side(server)]) > 0 }
+
+// median returns the median round trip, nil where no ping was answered.
+func (p *pings) median() *float64 {
+	if len(p.rtts) == 0 {
+		return nil
+	}
+	slices.Sort(p.rtts)
+	return new(p.rtts[(len(p.rtts)-1)/2])
+}
+
+func side(server bool) int {
+	if server {
+		return 1
+	}
+	return 0
+}
+
+// Memory is what sessions of one server share: how far the numbered events of a
+// session had come, so that what is sent again after a resume counts once. It is
+// safe for concurrent use and bounded.
+type Memory struct {
+	mu    sync.Mutex // protects what follows
+	known map[string]*cursor
+	order []string
+}
+
+// cursor is the highest number of an event that was seen, from 1: 0 for none.
+type cursor struct{ last atomic.Int64 }
+
+// maxKnown bounds the sessions that are remembered.
+const maxKnown = 1024
+
+// cursor returns the place of a session. A nil Memory remembers nothing.
+func (m *Memory) cursor(id string) *cursor {
+	if m == nil {
+		return &cursor{}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c, ok := m.known[id]; ok {
+		return c
+	}
+	if m.known == nil {
+		m.known = map[string]*cursor{}
+	}
+	if len(m.order) >= maxKnown {
+		delete(m.known, m.order[0])
+		m.order = m.order[1:]
+	}
+	c := &cursor{}
+	m.known[id], m.order = c, append(m.order, id)
+	return c
+}
+
+// fresh returns a new place for a session that begins.
+func (m *Memory) fresh(id string) *cursor {
+	c := m.cursor(id)
+	c.last.Store(0)
+	return c
+}
+
+// resume takes up what is known of an old session.
+func (s *Session) resume(id string) {
+	if id == "" {
+		return
+	}
+	s.count.resumed = id
+	s.flag("resumed")
+	s.seq = s.mem.cursor(id)
+	s.count.serverID = id
+}
+
+// replayed reports whether an event came before, and counts it.
+func (s *Session) replayed(m *dialect.Message) bool {
+	if m.Seq < 0 || s.form != dialect.Duplex {
+		return false
+	}
+	if s.seq == nil {
+		s.seq = &cursor{}
+	}
+	if n := m.Seq + 1; n > s.seq.last.Load() {
+		s.seq.last.Store(n)
+		return false
+	}
+	s.count.replayed++
+	s.flag("replayed_events")
+	return true
+}

@@ -1,0 +1,191 @@
+package session
+
+import (
+	"slices"
+
+	"github.com/omnitap/omnitap/proxy/timeline"
+	"github.com/omnitap/omnitap/proxy/wire/dialect"
+)
+
+// ends is how a session ended.
+type ends struct {
+	frames   [2]*closeFrame // the close frames of client and server
+	first    int            // whose frame, or whose end, came first: 1 client, 2 server
+	client   timeline.End
+	server   timeline.End
+	clientAt int64
+	serverAt int64
+	shutdown bool
+	capture  bool
+	unread   string
+	deaf     string // why the client's messages are not read
+	broken   string // why the server's are not
+	own      string // a failure of ours
+}
+
+type closeFrame struct {
+	code   int
+	reason string
+	valid  bool
+}
+
+// CloseFrame notes a close frame: code 0 is a frame without one.
+func (s *Session) CloseFrame(server bool, code int, reason string, valid bool, mono int64) {
+	d := side(server)
+	if s.ends.frames[d] != nil {
+		return
+	}
+	s.ends.frames[d] = &closeFrame{code, reason, valid}
+	if !valid {
+		s.flag("invalid_close_code")
+	}
+	if s.ends.first != 0 {
+		return
+	}
+	s.ends.first = d + 1
+	for _, t := range s.open {
+		t.b.CloseFrame(d+1, code, reason, mono)
+		if code == 1011 && s.pings.waiting(server) {
+			t.b.PingTimeout()
+		}
+	}
+	s.ends.at(server, mono)
+}
+
+// at notes when a side ended.
+func (e *ends) at(server bool, mono int64) {
+	switch {
+	case server && e.serverAt == 0:
+		e.serverAt = mono
+	case !server && e.clientAt == 0:
+		e.clientAt = mono
+	}
+}
+
+// ClientEnd notes that the client's side ended.
+func (s *Session) ClientEnd(e timeline.End, mono int64) {
+	if s.ends.client == timeline.Open || e == timeline.RST {
+		s.ends.client = e
+	}
+	s.ends.at(false, mono)
+	if s.ends.first == 0 {
+		s.ends.first = 1
+	}
+	for _, t := range s.open {
+		t.b.ClientEnd(e, mono)
+	}
+}
+
+// ServerEnd notes that the server's side ended.
+func (s *Session) ServerEnd(e timeline.End, mono int64) {
+	if s.ends.server == timeline.Open || e == timeline.RST {
+		s.ends.server = e
+	}
+	s.ends.at(true, mono)
+	if s.ends.first == 0 {
+		s.ends.first = 2
+	}
+	for _, t := range s.open {
+		t.b.ServerEnd(e, mono)
+	}
+}
+
+// Shutdown notes that the relay stopped with the session open.
+func (s *Session) Shutdown(mono int64) {
+	s.ends.shutdown = true
+	s.ends.at(true, mono)
+	for _, t := range s.open {
+		t.b.Shutdown(mono)
+	}
+}
+
+// CaptureEnds notes that what is known of the connection stops here.
+func (s *Session) CaptureEnds(mono int64) {
+	s.ends.capture = true
+	s.ends.at(true, mono)
+}
+
+// MidFrame notes that a side's bytes stop inside a frame.
+func (s *Session) MidFrame() { s.flag("cut_in_frame") }
+
+// replayEnd tells a turn that is made of an ask at the end how all ended.
+func (s *Session) replayEnd(t *turn) {
+	e := &s.ends
+	for d, f := range e.frames {
+		if f != nil && e.first == d+1 {
+			t.b.CloseFrame(d+1, f.code, f.reason, max(e.clientAt, e.serverAt))
+			if f.code == 1011 && s.pings.waiting(d == 1) {
+				t.b.PingTimeout()
+			}
+		}
+	}
+	tell := func(client bool) {
+		switch {
+		case client && e.client != timeline.Open:
+			t.b.ClientEnd(e.client, e.clientAt)
+		case !client && e.server != timeline.Open:
+			t.b.ServerEnd(e.server, e.serverAt)
+		}
+	}
+	tell(e.first == 1)
+	tell(e.first != 1)
+	if e.shutdown {
+		t.b.Shutdown(e.serverAt)
+	}
+	if e.capture {
+		t.b.CaptureEnds(e.serverAt)
+	}
+	if e.broken != "" {
+		t.b.BadFrames(e.broken)
+	}
+	if s.lastError != nil { // what the server said last may be why nothing came
+		t.fail(s.lastError)
+	}
+}
+
+// Finish sends out the records of all turns and the session's line. Later calls
+// do nothing.
+func (s *Session) Finish(mono int64) {
+	if s.done {
+		return
+	}
+	s.done = true
+	for _, t := range s.waiting {
+		s.record(t)
+	}
+	s.waiting = nil
+	if s.tracker == nil && s.Known() {
+		s.become(formOfFlow(s.flow))
+	}
+	if s.tracker != nil {
+		before := slices.Clone(s.open)
+		s.tracker.end()
+		for _, t := range s.open {
+			if !slices.Contains(before, t) {
+				s.replayEnd(t)
+			}
+		}
+	}
+	for len(s.open) > 0 {
+		s.finish(s.open[0])
+	}
+	if s.sink != nil {
+		s.sink.Session(s.line(mono))
+	}
+}
+
+// formOfFlow guesses the form of a session in which the server said nothing, by
+// its path: what was asked for still gets its record.
+func formOfFlow(flow string) dialect.Form {
+	switch flow {
+	case timeline.FlowSpeechWS:
+		return dialect.SpeechVLLM
+	case timeline.FlowVideoChat:
+		return dialect.VideoChat
+	case timeline.FlowVideoOut:
+		return dialect.VideoOut
+	case timeline.FlowDuplex:
+		return dialect.Duplex
+	}
+	return dialect.Responses
+}

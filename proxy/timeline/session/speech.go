@@ -1,0 +1,306 @@
+package session
+
+import (
+	"bytes"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/omnitap/omnitap/proxy/timeline"
+	"github.com/omnitap/omnitap/proxy/wire/dialect"
+)
+
+// utterances follows vLLM-Omni's speech stream: input.done asks for an
+// utterance, session.done ends it. With split_granularity its first sentence may
+// begin before input.done: then its first input.text asked for it.
+type utterances struct {
+	s       *Session
+	text    *ask // the first input.text of the utterance that is being said
+	current *turn
+}
+
+func (u *utterances) client(m *dialect.Message, at Span) {
+	switch m.Kind {
+	case dialect.InputText:
+		if u.text == nil {
+			u.text = &ask{source: "input.text", at: at}
+		}
+	case dialect.Ask:
+		a := &ask{source: "input.done", at: at}
+		if u.text == nil { // its text began the turn already
+			if t := u.early(); t != nil {
+				t.b.Also("input.done", at.First)
+				t.b.InputEnd(at.Last, at.End)
+				t.ask.source = ""
+				return
+			}
+		} else {
+			a.also = append(a.also, moment{"input.text", u.text.at.First})
+		}
+		u.text = nil
+		u.s.wait(a)
+	default:
+	}
+}
+
+// early returns the turn that began by its text and whose input goes on.
+func (u *utterances) early() *turn {
+	for _, t := range u.s.open {
+		if t.ask != nil && t.ask.source == "input.text" {
+			return t
+		}
+	}
+	return nil
+}
+
+// turn returns the turn of an utterance, begun where it is new.
+func (u *utterances) turn(key []byte) *turn {
+	if t := u.s.find(key); t != nil {
+		return t
+	}
+	a := u.s.take(nil)
+	if a == nil && u.text != nil {
+		a, u.text = u.text, nil
+	}
+	t := u.s.begin(a, string(key), "")
+	if a != nil && a.source == "input.done" {
+		t.inputEnd(a)
+	}
+	return t
+}
+
+func (u *utterances) server(m *dialect.Message, at Span) {
+	switch m.Kind {
+	case dialect.Started:
+		t := u.turn(m.Key)
+		u.current = t
+		t.b.Begin()
+		t.format = m.Format
+		t.b.Rate(m.Rate, "event", true)
+	case dialect.Output:
+		u.turn(m.Key).output(m, at)
+	case dialect.UnitDone:
+		declared(u.turn(m.Key), m)
+	case dialect.Failed:
+		u.failed(m, at)
+	case dialect.TurnDone:
+		t := u.turn(m.Key)
+		if m.Total == 0 {
+			t.b.OwesNothing()
+			t.b.Flag("empty_input")
+		}
+		u.s.marker(t, at)
+		u.current = nil
+	default:
+	}
+}
+
+// declared takes the total of a sentence's end.
+func declared(t *turn, m *dialect.Message) {
+	if m.Flag || m.Bytes < 0 {
+		t.b.Undeclared()
+		return
+	}
+	t.b.Declared(m.Bytes)
+}
+
+func (u *utterances) failed(m *dialect.Message, at Span) {
+	t := u.current
+	if t == nil {
+		t = u.s.only()
+	}
+	if t == nil && len(u.s.asks) == 1 {
+		t = u.s.begin(u.s.take(nil), "", "")
+		t.inputEnd(t.ask)
+		u.current = t
+	}
+	if t == nil {
+		u.s.sessionError(m, at)
+		return
+	}
+	t.output(m, at)
+}
+
+func (u *utterances) sounding(Span) *turn {
+	if u.current == nil {
+		u.current = u.s.only()
+	}
+	return u.current
+}
+
+func (u *utterances) end() {
+	for a := u.s.take(nil); a != nil; a = u.s.take(nil) {
+		u.s.begin(a, "", "").inputEnd(a)
+	}
+}
+
+// sentences follows SGLang-Omni's speech stream: each sentence is a turn. What
+// asked for it is the message that completed it: the one with its last sign, or
+// the commit or end behind a text without one.
+type sentences struct {
+	s       *Session
+	text    []byte // what was said and is not spoken yet
+	pieces  []piece
+	current *turn
+	lastEnd int64
+}
+
+// piece is a message of text, or one that flushes what is there.
+type piece struct {
+	end   int // of the text that waits, behind this message
+	flush bool
+	ask   *ask
+}
+
+// maxText bounds the text that waits to be spoken: the server's own bound.
+const maxText = 1 << 20
+
+func (u *sentences) client(m *dialect.Message, at Span) {
+	switch m.Kind {
+	case dialect.InputText:
+		if len(u.text)+len(m.Text) > maxText {
+			u.s.flag("text_dropped")
+			return
+		}
+		u.text = append(u.text, m.Text...)
+		u.add(piece{len(u.text), false, &ask{source: "input.text", at: at}})
+	case dialect.Ask:
+		u.add(piece{len(u.text), true, &ask{source: string(m.Type), at: at}})
+	default:
+	}
+}
+
+func (u *sentences) add(p piece) {
+	if u.s.earlyUp != 0 {
+		p.ask.sent(u.s.earlyUp, p.ask.at.End)
+	}
+	u.pieces = append(u.pieces, p)
+}
+
+// sent notes that the client's bytes up to off were written to the server.
+func (u *sentences) sent(mono, off int64) {
+	for _, p := range u.pieces {
+		p.ask.sent(mono, off)
+	}
+}
+
+// asked finds what asked for a sentence, and drops what was spoken.
+func (u *sentences) asked(sentence []byte) *ask {
+	i := bytes.Index(u.text, sentence)
+	if len(sentence) == 0 || i < 0 {
+		return u.latest()
+	}
+	end := i + len(sentence)
+	last, _ := utf8.DecodeLastRune(sentence)
+	stops := strings.ContainsRune(".!?,;。！？，；", last)
+	for _, p := range u.pieces {
+		if p.end >= end && (p.flush || stops) {
+			u.drop(end)
+			return p.ask.again()
+		}
+	}
+	return u.latest()
+}
+
+// again returns a copy: one message may ask for several sentences.
+func (a *ask) again() *ask {
+	c := *a
+	return &c
+}
+
+// latest is the last message that may have asked for something.
+func (u *sentences) latest() *ask {
+	if len(u.pieces) == 0 {
+		return nil
+	}
+	return u.pieces[len(u.pieces)-1].ask.again()
+}
+
+// drop forgets text up to end and the messages that lie before it.
+func (u *sentences) drop(end int) {
+	u.text = append(u.text[:0], u.text[end:]...)
+	kept := u.pieces[:0]
+	for _, p := range u.pieces {
+		if p.end -= end; p.end > 0 {
+			kept = append(kept, p)
+		}
+	}
+	u.pieces = kept
+}
+
+func (u *sentences) begin(m *dialect.Message) *turn {
+	a := u.asked(m.Text)
+	t := u.s.begin(a, m.ID, m.ID)
+	t.inputEnd(a)
+	if u.lastEnd != 0 {
+		t.b.Also("previous_done", u.lastEnd)
+	}
+	u.current = t
+	return t
+}
+
+func (u *sentences) server(m *dialect.Message, at Span) {
+	switch m.Kind {
+	case dialect.Started:
+		t := u.current
+		if t == nil {
+			t = u.begin(m)
+		}
+		t.b.Begin()
+		t.b.Named(m.ID)
+		t.format = m.Format
+		t.b.Rate(m.Rate, "event", false)
+	case dialect.Output:
+		if t := u.sounding(at); t != nil {
+			t.output(m, at)
+		}
+	case dialect.UnitDone:
+		u.done(m, at)
+	case dialect.Failed:
+		if u.current == nil && u.pending() {
+			u.begin(m)
+		}
+		if u.current == nil {
+			u.s.sessionError(m, at)
+			return
+		}
+		u.current.output(m, at)
+	case dialect.TurnDone: // the session's end: nothing is left to be spoken
+		u.text, u.pieces = nil, nil
+	default:
+	}
+}
+
+func (u *sentences) done(m *dialect.Message, at Span) {
+	t := u.current
+	if t == nil {
+		t = u.begin(m)
+	}
+	declared(t, m)
+	if m.Flag {
+		t.b.Now(at.Last)
+		t.b.Said(timeline.ServerError, "unit_failed", at.End)
+	}
+	u.s.marker(t, at)
+	u.current, u.lastEnd = nil, at.Last
+}
+
+func (u *sentences) sounding(Span) *turn { return u.current }
+
+// pending reports whether something was asked for that is not spoken.
+func (u *sentences) pending() bool {
+	if len(bytes.TrimSpace(u.text)) == 0 {
+		return false
+	}
+	for _, p := range u.pieces {
+		if p.flush {
+			return true
+		}
+	}
+	return bytes.ContainsAny(u.text, ".!?。！？")
+}
+
+func (u *sentences) end() {
+	if u.current == nil && u.pending() {
+		u.begin(&dialect.Message{})
+	}
+}
