@@ -83,19 +83,23 @@ func mustRun(t testing.TB, args ...string) string {
 	return out
 }
 
+// allCaptures returns the recorded connections.
+func allCaptures(t testing.TB) []string {
+	t.Helper()
+	all, err := filepath.Glob("../../testdata/captures/*/*.wire.jsonl*")
+	if err != nil || len(all) == 0 {
+		t.Fatalf("%d captures, %v", len(all), err)
+	}
+	return all
+}
+
+// webSocket tells the recorded WebSocket connections by their names.
+var webSocket = regexp.MustCompile(`/(realtime|duplex-|speech-ws-|video-chat-)`)
+
 // httpCaptures returns the recorded connections that stay HTTP.
 func httpCaptures(t testing.TB) []string {
 	t.Helper()
-	all, err := filepath.Glob("../../testdata/captures/*/*.wire.jsonl*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	webSocket := regexp.MustCompile(`/(realtime|duplex-|speech-ws-|video-chat-)`)
-	out := slices.DeleteFunc(all, webSocket.MatchString)
-	if len(out) == 0 {
-		t.Fatal("no captures")
-	}
-	return out
+	return slices.DeleteFunc(allCaptures(t), webSocket.MatchString)
 }
 
 // aCapture is a capture that is not compressed.
@@ -134,15 +138,20 @@ func wantMode(t testing.TB, path string, want fs.FileMode) {
 // wantLines splits JSON lines and checks that each is whole and fits the schema.
 func wantLines(t testing.TB, text string) []string {
 	t.Helper()
-	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema.Requests))
+	return wantLinesOf(t, schema.Requests, text)
+}
+
+func wantLinesOf(t testing.TB, of []byte, text string) []string {
+	t.Helper()
+	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(of))
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := jsonschema.NewCompiler()
-	if err := c.AddResource("requests.schema.json", document); err != nil {
+	if err := c.AddResource("line.schema.json", document); err != nil {
 		t.Fatal(err)
 	}
-	s, err := c.Compile("requests.schema.json")
+	s, err := c.Compile("line.schema.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,10 +171,50 @@ func wantLines(t testing.TB, text string) []string {
 	return lines
 }
 
+// TestReplaySessions: each WebSocket capture gives the line of its session, and a
+// record for each of its turns, in the order of the turns.
+func TestReplaySessions(t *testing.T) {
+	t.Parallel()
+	captures := slices.DeleteFunc(allCaptures(t), func(name string) bool { return !webSocket.MatchString(name) })
+	dir := filepath.Join(t.TempDir(), "run")
+	records := wantLines(t, mustRun(t, append([]string{"replay", "--out", dir}, captures...)...))
+	lines := wantLinesOf(t, schema.Sessions, readFile(t, filepath.Join(dir, rundir.SessionsFile)))
+	if len(lines) != len(captures) || len(captures) == 0 {
+		t.Fatalf("%d sessions of %d captures", len(lines), len(captures))
+	}
+	next := map[uint64]int{} // by connection: two servers' captures share names
+	for _, l := range records {
+		var r timeline.Record
+		if err := json.Unmarshal([]byte(l), &r); err != nil || r.SessionID == nil || r.Turn == nil {
+			t.Fatalf("no turn: %v, %s", err, l)
+		}
+		if *r.Turn != next[r.ConnectionID] {
+			t.Errorf("%s: turn %d comes as number %d", *r.SessionID, *r.Turn, next[r.ConnectionID])
+		}
+		next[r.ConnectionID]++
+	}
+	for _, l := range lines {
+		var s timeline.Session
+		if err := json.Unmarshal([]byte(l), &s); err != nil {
+			t.Fatal(err)
+		}
+		ended := 0
+		for _, n := range s.States {
+			ended += n
+		}
+		if s.Turns == 0 || s.Turns != next[s.ConnectionID] || ended != s.Turns || s.Analysis != "full" {
+			t.Errorf("session %s: %d turns, %d records, states %v, analysis %s", s.SessionID, s.Turns, next[s.ConnectionID], s.States, s.Analysis)
+		}
+	}
+	if table := mustRun(t, "report", dir); !strings.Contains(table, "closed by client") {
+		t.Errorf("the report tells nothing of sessions:\n%s", table)
+	}
+}
+
 // TestReplayTwice: the same captures give the same lines, each a record.
 func TestReplayTwice(t *testing.T) {
 	t.Parallel()
-	args := append([]string{"replay"}, httpCaptures(t)...)
+	args := append([]string{"replay"}, allCaptures(t)...)
 	first, second := mustRun(t, args...), mustRun(t, args...)
 	if first != second {
 		t.Errorf("the second run differs at byte %d", differAt(first, second))

@@ -65,6 +65,7 @@ func (a *app) demo(ctx context.Context, f *demoFlags) error {
 		return err
 	}
 	t := report.Tables(all(kept.records))
+	t.AddSessions(all(kept.sessions))
 	if f.json {
 		err = t.WriteJSON(a.out)
 	} else {

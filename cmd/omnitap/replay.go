@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -65,17 +67,29 @@ func (a *app) replay(f *replayFlags, files []string) error {
 	cfg := c.Tap.WithDefaults()
 	var damaged error
 	for n, name := range files {
-		if err := replayFile(&cfg, name, uint64(n+1), sinks); err != nil {
+		before := len(kept.records)
+		err := replayFile(&cfg, name, uint64(n+1), sinks)
+		slices.SortStableFunc(kept.records[before:], byTurn)
+		if err != nil {
 			if errors.Is(err, capture.ErrNoCapture) || errors.Is(err, os.ErrNotExist) {
 				return exitWith(exitUsage, err)
 			}
 			damaged = errors.Join(damaged, err)
 		}
 	}
-	if err := a.printReplay(f.format, kept.records); err != nil {
+	if err := a.printReplay(f.format, kept); err != nil {
 		return exitWith(exitEnvironment, err)
 	}
 	return exitWith(exitUnusable, errors.Join(damaged, notFull(kept.records)))
+}
+
+// byTurn orders the turns of a session, which may end in another order than they
+// began; exchanges come in theirs.
+func byTurn(a, b *timeline.Record) int {
+	if a.Turn == nil || b.Turn == nil {
+		return 0
+	}
+	return cmp.Compare(*a.Turn, *b.Turn)
 }
 
 func replayFile(cfg *tap.Config, name string, n uint64, sink timeline.Sink) error {
@@ -97,12 +111,14 @@ func replayFile(cfg *tap.Config, name string, n uint64, sink timeline.Sink) erro
 	return nil
 }
 
-func (a *app) printReplay(format string, records []*timeline.Record) error {
+func (a *app) printReplay(format string, kept *keeper) error {
 	if format == "table" {
-		return report.Tables(all(records)).Render(a.out)
+		t := report.Tables(all(kept.records))
+		t.AddSessions(all(kept.sessions))
+		return t.Render(a.out)
 	}
 	var b []byte
-	for _, r := range records {
+	for _, r := range kept.records {
 		var err error
 		if b, err = rundir.AppendRecord(b[:0], r); err != nil {
 			return err
@@ -114,8 +130,8 @@ func (a *app) printReplay(format string, records []*timeline.Record) error {
 	return nil
 }
 
-func all(records []*timeline.Record) iter.Seq2[*timeline.Record, error] {
-	return func(yield func(*timeline.Record, error) bool) {
+func all[T any](records []*T) iter.Seq2[*T, error] {
+	return func(yield func(*T, error) bool) {
 		for _, r := range records {
 			if !yield(r, nil) {
 				return

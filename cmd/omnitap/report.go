@@ -24,6 +24,7 @@ func reportCmd(a *app) *cobra.Command {
 				_, _ = fmt.Fprintln(a.errOut, "omnitap: the run was not closed: it may be running, or a crash ended it")
 			}
 			t := report.Tables(run.Records())
+			t.AddSessions(run.Sessions())
 			if asJSON {
 				return exitWith(exitEnvironment, t.WriteJSON(a.out))
 			}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -37,6 +38,9 @@ func (r Report) Render(w io.Writer) error {
 	if r.Total.Success > 0 {
 		parts = append(parts, r.latencies("ms", 2), r.latencies("s/s", 3))
 	}
+	if len(r.Sessions) > 0 {
+		parts = append(parts, r.sessions())
+	}
 	parts = append(parts, strings.Join(r.notes(), "\n"))
 	if _, err := io.WriteString(w, strings.Join(parts, "\n\n")+"\n"); err != nil {
 		return fmt.Errorf("writing the tables: %w", err)
@@ -66,6 +70,14 @@ func newTable(names int, header ...any) table.Writer {
 	return t
 }
 
+// label names a flow in the tables, with what t_in is of its turns.
+func (f Flow) label() string {
+	if f.TIn == "" {
+		return f.Name
+	}
+	return f.Name + " (" + f.TIn + ")"
+}
+
 // outcomes is the first table: a row a flow, a column a state that occurred.
 func (r Report) outcomes() string {
 	states := r.occurring()
@@ -78,7 +90,7 @@ func (r Report) outcomes() string {
 	}
 	t := newTable(1, header...)
 	for _, f := range r.Flows {
-		t.AppendRow(r.outcomeRow(f.Name, f.Outcome, states))
+		t.AppendRow(r.outcomeRow(f.label(), f.Outcome, states))
 	}
 	if len(r.Flows) != 1 {
 		t.AppendFooter(r.outcomeRow("all", r.Total, states))
@@ -126,7 +138,7 @@ func (r Report) latencies(unit string, decimals int) string {
 			if m.Unit != unit || m.Of == 0 {
 				continue
 			}
-			row := table.Row{f.Name, metrics[i].label, m.Over.N, m.Of}
+			row := table.Row{f.label(), metrics[i].label, m.Over.N, m.Of}
 			for _, v := range []float64{m.Over.P50, m.Over.P90, m.Over.P95, m.Over.P99, m.Over.Max} {
 				row = append(row, number(v, decimals))
 			}
@@ -136,21 +148,43 @@ func (r Report) latencies(unit string, decimals int) string {
 	return t.Render()
 }
 
+// sessions is the table of the WebSocket sessions.
+func (r Report) sessions() string {
+	t := newTable(1, "sessions", "n", "turns", "closed by client", "by server", "no close frame", "duration p50 s", "idle max s", "ping p50 ms", "input audio s", "unattributed")
+	for _, s := range r.Sessions {
+		t.AppendRow(table.Row{
+			s.Flow, s.N, s.Turns, s.ClosedByClient, s.ClosedByServer, s.NoCloseFrame, number(s.DurationS.P50, 2), number(s.IdleS.Max, 2),
+			number(s.PingMS.P50, 2), optional(s.InputAudioS, 2), s.Unattributed,
+		})
+	}
+	return t.Render()
+}
+
+func optional(v *float64, decimals int) string {
+	if v == nil {
+		return notMeasured
+	}
+	return number(*v, decimals)
+}
+
 func (r Report) notes() []string {
 	notes := []string{
 		"success % is of requests, the other states' % of attempts.",
 		"Latencies are over successes only: n had the value measured, of so many.",
 		"Percentiles: " + r.PercentileMethod + ".",
 	}
+	if slices.ContainsFunc(r.Flows, func(f Flow) bool { return f.TIn != "" }) {
+		notes = append(notes, "Turns count from the message in brackets; `commit` of a turn-based realtime session comes before the user has spoken.")
+	}
 	for _, f := range r.Flows {
 		if f.Success == 0 {
-			notes = append(notes, fmt.Sprintf("%s: no success, hence no latencies.", f.Name))
+			notes = append(notes, fmt.Sprintf("%s: no success, hence no latencies.", f.label()))
 		}
 		if f.Paced > 0 {
-			notes = append(notes, fmt.Sprintf("%s: the server paced %d of %d successes; their JCT, RTF and gaps measure the pacer.", f.Name, f.Paced, f.Success))
+			notes = append(notes, fmt.Sprintf("%s: the server paced %d of %d successes; their JCT, RTF and gaps measure the pacer.", f.label(), f.Paced, f.Success))
 		}
 		if f.RateAssumed > 0 {
-			notes = append(notes, fmt.Sprintf("%s: the sample rate of %d of %d successes is assumed; so is their RTF.", f.Name, f.RateAssumed, f.Success))
+			notes = append(notes, fmt.Sprintf("%s: the sample rate of %d of %d successes is assumed; so is their RTF.", f.label(), f.RateAssumed, f.Success))
 		}
 	}
 	if r.Unreadable > 0 {

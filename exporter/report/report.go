@@ -31,15 +31,22 @@ type Report struct {
 	// Total is over all flows. Latencies of different flows are never pooled.
 	Total Outcome `json:"total"`
 	Flows []Flow  `json:"flows"`
+	// Sessions is what the WebSocket sessions were, by flow, where they were told.
+	Sessions []SessionGroup `json:"sessions"`
 	// Unreadable is the number of lines that could not be used and so are in no
 	// other figure, and Problems the texts of the first few.
 	Unreadable int      `json:"unreadable"`
 	Problems   []string `json:"problems"`
 }
 
-// Flow is what happened in one flow.
+// Flow is what happened in one flow. Turns of a WebSocket flow whose t_in are
+// different kinds of events are flows of their own: their latencies mean
+// different things.
 type Flow struct {
 	Name string `json:"flow"`
+	// TIn is what t_in was of the flow's turns: a word of t_in_source, or unasked
+	// where nothing asked for them; empty for requests.
+	TIn string `json:"t_in_source"`
 	Outcome
 	// Paced is how many of the successes the server paced to real time: their
 	// JCT, RTF and gaps measure the pacer.
@@ -126,8 +133,8 @@ type tally struct {
 // Tables aggregates records by flow. An error that the iterator yields counts as
 // an unreadable line.
 func Tables(records iter.Seq2[*timeline.Record, error]) Report {
-	report := Report{PercentileMethod: stats.Method, Flows: []Flow{}, Problems: []string{}}
-	tallies := map[string]*tally{}
+	report := Report{PercentileMethod: stats.Method, Flows: []Flow{}, Sessions: []SessionGroup{}, Problems: []string{}}
+	tallies := map[group]*tally{}
 	for r, err := range records {
 		if err != nil {
 			report.Unreadable++
@@ -136,20 +143,39 @@ func Tables(records iter.Seq2[*timeline.Record, error]) Report {
 			}
 			continue
 		}
-		flow := cmp.Or(r.Flow, "unknown")
-		if tallies[flow] == nil {
-			tallies[flow] = &tally{states: map[timeline.State]int{}, values: make([][]float64, len(metrics))}
+		g := groupOf(r)
+		if tallies[g] == nil {
+			tallies[g] = &tally{states: map[timeline.State]int{}, values: make([][]float64, len(metrics))}
 		}
-		tallies[flow].add(r)
+		tallies[g].add(r)
 	}
 	total := tally{states: map[timeline.State]int{}}
-	for _, name := range slices.Sorted(maps.Keys(tallies)) {
-		t := tallies[name]
+	for _, g := range slices.SortedFunc(maps.Keys(tallies), group.compare) {
+		t := tallies[g]
 		total.merge(t)
-		report.Flows = append(report.Flows, t.flow(name))
+		report.Flows = append(report.Flows, t.flow(g))
 	}
 	report.Total = total.outcome()
 	return report
+}
+
+// group is what is told together.
+type group struct{ flow, tIn string }
+
+func groupOf(r *timeline.Record) group {
+	g := group{flow: cmp.Or(r.Flow, "unknown")}
+	switch {
+	case r.Turn == nil:
+	case r.TInSource == nil:
+		g.tIn = "unasked"
+	default:
+		g.tIn = *r.TInSource
+	}
+	return g
+}
+
+func (g group) compare(o group) int {
+	return cmp.Or(cmp.Compare(g.flow, o.flow), cmp.Compare(g.tIn, o.tIn))
 }
 
 func (t *tally) add(r *timeline.Record) {
@@ -193,8 +219,8 @@ func (t *tally) merge(o *tally) {
 	}
 }
 
-func (t *tally) flow(name string) Flow {
-	f := Flow{Name: name, Outcome: t.outcome(), Paced: t.paced, RateAssumed: t.rateAssumed}
+func (t *tally) flow(g group) Flow {
+	f := Flow{Name: g.flow, TIn: g.tIn, Outcome: t.outcome(), Paced: t.paced, RateAssumed: t.rateAssumed}
 	for i, m := range metrics {
 		f.Metrics = append(f.Metrics, Metric{Name: m.name, Unit: m.unit, Of: t.success, Over: stats.Summarize(t.values[i])})
 	}

@@ -83,9 +83,43 @@ func mixed() Report {
 	))
 }
 
+// turns is a run of WebSocket sessions: turns that count from different kinds of
+// events are not pooled.
+func turns() Report {
+	turn := func(flow, source string, ttfa float64, flags ...string) *timeline.Record {
+		r := speech(timeline.Success, ttfa, flags...)
+		r.Flow, r.Turn = flow, new(int)
+		if source != "" {
+			r.TInSource = &source
+		} else {
+			r.TTFAMS = nil
+		}
+		return r
+	}
+	report := Tables(yielding(
+		turn("realtime", "commit", 900), turn("realtime", "server_vad", 100), turn("realtime", "server_vad", 120),
+		turn("duplex", "", 50, "paced"), record("chat", timeline.Success, 10),
+	))
+	rtt, heard := 1.5, 2.25
+	sessions := []*timeline.Session{
+		{Flow: "realtime", Turns: 3, DurationMS: 4000, IdleMS: 700, Close: timeline.Close{By: "client"}, PingRTTMS: &rtt, InputAudioS: &heard},
+		{Flow: "realtime", DurationMS: 2000, Close: timeline.Close{By: "server"}, InputAudioS: &heard, UnattributedChunks: 2},
+		{Flow: "duplex", Turns: 1, DurationMS: 100, Close: timeline.Close{By: "unknown"}, Flags: []string{"no_close_frame"}},
+	}
+	report.AddSessions(func(yield func(*timeline.Session, error) bool) {
+		for _, s := range sessions {
+			if !yield(s, nil) {
+				return
+			}
+		}
+		yield(nil, errors.New("sessions.jsonl: line 4 (byte 90) is damaged: x"))
+	})
+	return report
+}
+
 func TestGolden(t *testing.T) {
 	for name, report := range map[string]Report{
-		"c37": failuresInThePercentiles(), "mixed": mixed(), "empty": Tables(yielding()),
+		"c37": failuresInThePercentiles(), "mixed": mixed(), "empty": Tables(yielding()), "turns": turns(),
 	} {
 		for ext, write := range map[string]func(io.Writer) error{".txt": report.Render, ".json": report.WriteJSON} {
 			t.Run(name+ext, func(t *testing.T) {

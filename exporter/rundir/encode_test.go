@@ -132,7 +132,7 @@ func BenchmarkEncodeRecord(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		buf.Reset()
-		if err := encodeRecord(&buf, &r); err != nil {
+		if err := encodeLine(&buf, &r); err != nil {
 			b.Fatal(err)
 		}
 	}

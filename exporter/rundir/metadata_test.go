@@ -59,8 +59,8 @@ func TestMetadata(t *testing.T) {
 	}
 	checkMeasured(t, m)
 	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 3 {
-		t.Errorf("directory holds %v, %v, want three files", entries, err)
+	if err != nil || len(entries) != 4 {
+		t.Errorf("directory holds %v, %v, want four files", entries, err)
 	}
 }
 

@@ -122,16 +122,17 @@ type Builder struct {
 	noBody                   bool
 	done, tunnel, ambiguous  bool
 
-	turn        *Turn // nil for an exchange
-	asked       string
-	also        map[string]int64
-	inServer    int64
-	begun, free bool
-	state       State
-	socket      bool // the request asks for a WebSocket
-	input       *Input
-	interrupted *interruption
-	cancel      *Cancel
+	turn                       *Turn // nil for an exchange
+	asked                      string
+	also                       map[string]int64
+	inServer                   int64
+	begun, free                bool
+	state                      State
+	socket                     bool // the request asks for a WebSocket
+	input                      *Input
+	interrupted                *interruption
+	cancel                     *Cancel
+	cancelChunks, cancelFrames int64 // what had come when it was asked for
 }
 
 type pendingWrite struct {

@@ -170,8 +170,6 @@ type Cancel struct {
 	ToSilenceMS  *float64 `json:"to_silence_ms"`
 	ChunksAfter  int64    `json:"chunks_after"`
 	SamplesAfter int64    `json:"samples_after"`
-
-	chunks, frames int64 // so far, when it was asked for
 }
 
 // Gap describes the gaps between audio chunks in milliseconds; CV is the

@@ -128,7 +128,7 @@ func (b *Builder) Said(state State, reason string, off int64) {
 func (b *Builder) Cancelled(mono int64, by string) {
 	if b.cancel == nil {
 		b.cancel = &Cancel{AtNS: mono, By: by}
-		b.cancel.chunks, b.cancel.frames = b.heardSoFar()
+		b.cancelChunks, b.cancelFrames = b.heardSoFar()
 	}
 }
 
@@ -244,7 +244,7 @@ func (b *Builder) turnFields(r *Record) {
 	r.Input = b.input
 	if c := b.cancel; c != nil {
 		chunks, frames := b.heardSoFar()
-		c.ChunksAfter, c.SamplesAfter = chunks-c.chunks, frames-c.frames
+		c.ChunksAfter, c.SamplesAfter = chunks-b.cancelChunks, frames-b.cancelFrames
 		if c.ChunksAfter > 0 {
 			c.ToSilenceMS = new(float64(b.snd.lastAt-c.AtNS) / 1e6)
 		}

@@ -29,7 +29,7 @@ offsets
 ?offsets.t_in ?offsets.t_body ?offsets.t_up ?offsets.t_hdr ?offsets.t_text ?offsets.t_audio_event
 ?offsets.t_audio ?offsets.t_audible ?offsets.t_term ?offsets.t_close
 ?ttft_ms ?ttfa_ms ?ttfaudible_ms ?jct_ms ?rtf ?xrt ?tpot_ms ?audio_s
-?reasoning reasoning.first_ms reasoning.units reasoning.chars
+?reasoning ?reasoning.first_ms reasoning.units reasoning.chars
 ?text_units ?text_unit ?text_bytes ?text_sha256
 ?audio ?audio.container ?audio.encoding ?audio.sample_rate ?audio.sample_rate_source
 ?audio.assumed_sample_rate ?audio.channels ?audio.samples audio.chunks audio.empty_events
@@ -49,6 +49,12 @@ bytes_up bytes_down
 transfers[].start_ns transfers[].end_ns transfers[].match
 ?critical_path critical_path[].gap critical_path[].ms
 ?cancel_quiesce_ms ?retry_of ?client_wait_ms ?warnings ?unmeasured
+`
+
+// promisedSessions are the names of sessions.jsonl, in the same way.
+const promisedSessions = `
+session_id connection_id flow dialect ?opened_wall_ns duration_ms turns ?input_audio_s
+close close.by ?close.code ?close.reason ?ping_rtt_ms messages_up messages_down ?flags
 `
 
 // node is the part of JSON Schema that the generator writes.
@@ -100,8 +106,14 @@ func collect(root, n node, prefix string, into map[string]bool) {
 }
 
 func TestPromisedFields(t *testing.T) {
+	t.Run("requests", func(t *testing.T) { hasPromised(t, schema.Requests, promised) })
+	t.Run("sessions", func(t *testing.T) { hasPromised(t, schema.Sessions, promisedSessions) })
+}
+
+func hasPromised(t *testing.T, text []byte, promised string) {
+	t.Helper()
 	var root node
-	if err := json.Unmarshal(schema.Requests, &root); err != nil {
+	if err := json.Unmarshal(text, &root); err != nil {
 		t.Fatal(err)
 	}
 	has := map[string]bool{}

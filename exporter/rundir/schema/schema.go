@@ -1,5 +1,5 @@
-// Package schema holds the JSON Schema of requests.jsonl, generated from the Go
-// types of proxy/timeline. Within `schema: 1` fields may be added, so the schema
+// Package schema holds the JSON Schemas of requests.jsonl and sessions.jsonl,
+// generated from the Go types of proxy/timeline. Within `schema: 1` fields may be added, so the schema
 // allows members that it does not know.
 //
 // Out of scope: validating. The program writes what its types say; the schema is
@@ -8,9 +8,14 @@ package schema
 
 import _ "embed"
 
-//go:generate go run ./internal/generate requests.schema.json
+//go:generate go run ./internal/generate requests.schema.json sessions.schema.json
 
 // Requests is the schema of one line of requests.jsonl.
 //
 //go:embed requests.schema.json
 var Requests []byte
+
+// Sessions is the schema of one line of sessions.jsonl.
+//
+//go:embed sessions.schema.json
+var Sessions []byte

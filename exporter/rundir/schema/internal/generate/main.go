@@ -1,5 +1,5 @@
-// Command generate writes the JSON Schema of requests.jsonl to the file that it
-// is given.
+// Command generate writes the JSON Schemas of requests.jsonl and sessions.jsonl to
+// the files that it is given.
 package main
 
 import (
@@ -20,31 +20,44 @@ func main() {
 }
 
 func run(args []string) int {
-	if len(args) != 1 {
-		fmt.Fprintln(os.Stderr, "usage: generate FILE")
+	if len(args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: generate REQUESTS SESSIONS")
 		return 2
 	}
-	text, err := generate()
-	if err == nil {
-		err = os.WriteFile(args[0], text, 0o644)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "generating the schema:", err)
-		return 1
+	for i, l := range lines {
+		text, err := generate(l)
+		if err == nil {
+			err = os.WriteFile(args[i], text, 0o644)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "generating the schema:", err)
+			return 1
+		}
 	}
 	return 0
 }
 
-// generate returns the schema as it is committed.
-func generate() ([]byte, error) {
-	record := reflect.TypeFor[timeline.Record]()
+// line is one file of lines: its name and the type of a line.
+type line struct {
+	file string
+	of   reflect.Type
+}
+
+var lines = []line{
+	{"requests.jsonl", reflect.TypeFor[timeline.Record]()},
+	{"sessions.jsonl", reflect.TypeFor[timeline.Session]()},
+}
+
+// generate returns a schema as it is committed.
+func generate(l line) ([]byte, error) {
+	record := l.of
 	reflector := jsonschema.Reflector{
 		Anonymous:                 true, // no $id: nothing is served at an address
 		AllowAdditionalProperties: true, // fields may be added within `schema: 1`
 		Mapper:                    enumerate,
 	}
 	s := reflector.ReflectFromType(record)
-	s.Title = "omnitap requests.jsonl, one line"
+	s.Title = "omnitap " + l.file + ", one line"
 	s.Description = "A value that was not measured is null, and its dotted name is a key of unmeasured with the reason."
 	for _, t := range structs(record, nil) {
 		definition, ok := s.Definitions[t.Name()]
