@@ -73,7 +73,7 @@ func TestReadmeNamesTheCommands(t *testing.T) {
 func sources(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
-	for _, dir := range []string{"../../proxy/timeline", "../../proxy/tap", "../../proxy/wire/audio"} {
+	for _, dir := range []string{"../../proxy/timeline", "../../proxy/timeline/session", "../../proxy/tap", "../../proxy/wire/audio"} {
 		list, err := os.ReadDir(dir)
 		if err != nil {
 			t.Fatal(err)
@@ -99,6 +99,19 @@ func TestReadmeNamesTheFlagsOfRecords(t *testing.T) {
 	slices.Sort(want)
 	want = slices.Compact(want)
 	if d := cmp.Diff(want, column(t, readme(t), "flag")); d != "" {
+		t.Errorf("(-code +README):\n%s", d)
+	}
+}
+
+// TestReadmeNamesTheFlagsOfSessions: the same of sessions.jsonl.
+func TestReadmeNamesTheFlagsOfSessions(t *testing.T) {
+	want := []string{"no_close_frame"} // told at the end
+	for _, m := range regexp.MustCompile(`\.flag\("([a-z0-9_]+)"\)`).FindAllStringSubmatch(sources(t), -1) {
+		want = append(want, m[1])
+	}
+	slices.Sort(want)
+	want = slices.Compact(want)
+	if d := cmp.Diff(want, column(t, readme(t), "flag of a session")); d != "" {
 		t.Errorf("(-code +README):\n%s", d)
 	}
 }
