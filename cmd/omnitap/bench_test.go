@@ -2,6 +2,9 @@ package main
 
 import (
 	"bufio"
+	"bytes"
+	"compress/flate"
+	"encoding/base64"
 	"context"
 	"fmt"
 	"io"
@@ -246,19 +249,21 @@ func (c *child) usage(tb testing.TB, gc ...string) (cpu, mem int64) {
 type pacer struct {
 	ln      net.Listener
 	chunk   []byte
-	head    string
+	load    workload
 	streams chan *net.TCPConn
 }
 
-func startPacer(tb testing.TB, head string, event []byte) *pacer {
+func startPacer(tb testing.TB, w workload) *pacer {
 	tb.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatal(err)
 	}
-	p := &pacer{ln: ln, head: head, streams: make(chan *net.TCPConn, 8192)}
-	p.chunk = append(fmt.Appendf(nil, "%x\r\n", len(event)), event...)
-	p.chunk = append(p.chunk, "\r\n"...)
+	p := &pacer{ln: ln, load: w, streams: make(chan *net.TCPConn, 8192), chunk: w.event}
+	if w.greeting == "" {
+		p.chunk = append(fmt.Appendf(nil, "%x\r\n", len(w.event)), w.event...)
+		p.chunk = append(p.chunk, "\r\n"...)
+	}
 	go func() {
 		for {
 			c, err := ln.Accept()
@@ -273,7 +278,7 @@ func startPacer(tb testing.TB, head string, event []byte) *pacer {
 				_, _ = io.Copy(io.Discard, req.Body)
 				// ReverseProxy cuts about one in a hundred answers that come at once
 				time.Sleep(10 * time.Millisecond)
-				_, _ = io.WriteString(c, p.head)
+				_, _ = io.WriteString(c, p.load.head+p.load.greeting)
 				p.streams <- c.(*net.TCPConn)
 			}()
 		}
@@ -293,14 +298,18 @@ type stream struct {
 }
 
 // open opens a stream and takes its head.
-func (p *pacer) open(tb testing.TB, addr, path string) *stream {
+func (p *pacer) open(tb testing.TB, addr string) *stream {
 	tb.Helper()
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	body := `{"model":"m","stream":true,"modalities":["text","audio"]}`
-	if _, err := fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body); err != nil {
+	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", p.load.path, len(body), body)
+	if p.load.greeting != "" {
+		head = fmt.Sprintf("GET %s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", p.load.path)
+	}
+	if _, err := io.WriteString(c, head); err != nil {
 		tb.Fatal(err)
 	}
 	s := &stream{up: <-p.streams, down: c}
@@ -309,6 +318,9 @@ func (p *pacer) open(tb testing.TB, addr, path string) *stream {
 		if _, err := c.Read(b); err != nil {
 			tb.Fatal(err)
 		}
+	}
+	if _, err := io.ReadFull(c, make([]byte, len(p.load.greeting))); err != nil {
+		tb.Fatal(err)
 	}
 	return s
 }
@@ -341,11 +353,15 @@ func (s *stream) pump(chunk []byte, n int, took []time.Duration) ([]time.Duratio
 	return took, nil
 }
 
-// workloads are what passes: text deltas, raw chunks of 80 ms, base64 audio.
-func workloads() []struct {
-	name, path, head string
-	event            []byte
-} {
+// workload is what passes: a stream of events behind a head. A greeting makes it
+// a WebSocket: what the server says before the events, which are frames.
+type workload struct {
+	name, path, head, greeting string
+	event                      []byte
+}
+
+// workloads are text deltas, raw chunks of 80 ms, base64 audio.
+func workloads() []workload {
 	text := `data: {"id":"chatcmpl-q1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,"finish_reason":null,"token_ids":null}],"modality":"text"}` + "\n\n"
 	pcm := make([]byte, 3840)
 	for i := range pcm {
@@ -353,14 +369,74 @@ func workloads() []struct {
 	}
 	b64 := strings.Repeat("AAECAwQF", 800)
 	sound := `data: {"id":"chatcmpl-q1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"` + b64 + `"},"logprobs":null,"finish_reason":null}],"usage":{"prompt_tokens":7,"total_tokens":7,"completion_tokens":0},"modality":"audio"}` + "\n\n"
-	return []struct {
-		name, path, head string
-		event            []byte
-	}{
-		{"sse220", "/v1/chat/completions", sseHead, []byte(text)},
-		{"raw3840", "/v1/audio/speech", pcmHead, pcm},
-		{"b64audio6400", "/v1/chat/completions", sseHead, []byte(sound)},
+	return []workload{
+		{"sse220", "/v1/chat/completions", sseHead, "", []byte(text)},
+		{"raw3840", "/v1/audio/speech", pcmHead, "", pcm},
+		{"b64audio6400", "/v1/chat/completions", sseHead, "", []byte(sound)},
 	}
+}
+
+// frame is a server's frame of one message.
+func frame(op byte, payload []byte, rsv1 bool) []byte {
+	b := []byte{0x80 | op}
+	if rsv1 {
+		b[0] |= 0x40
+	}
+	if len(payload) < 126 {
+		b = append(b, byte(len(payload)))
+	} else {
+		b = append(b, 126, byte(len(payload)>>8), byte(len(payload)))
+	}
+	return append(b, payload...)
+}
+
+const socketHead = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+
+// socketWorkloads are the same over a WebSocket: text deltas, binary chunks,
+// base64 audio, and that compressed.
+func socketWorkloads() []workload {
+	id := "resp-duplex-5d4fda1c2ea04e85b7c08e21ade9c3c3-0-b918ac2d"
+	delta := func(kind, payload string) []byte {
+		return fmt.Appendf(nil, `{"type":"response.%s.delta","response_id":%q,"item_id":"item_1","output_index":0,"content_index":0,"delta":%q,"event_id":"event_1"}`, kind, id, payload)
+	}
+	text := func(s string) string { return string(frame(1, []byte(s), false)) }
+	created := text(`{"type":"session.created","session":{"id":"sess_1","object":"realtime.session","type":"realtime","model":"m"},"event_id":"event_0"}`)
+	realtime := created + text(`{"type":"response.created","response":{"id":"`+id+`","status":"in_progress"},"event_id":"event_0"}`)
+	speech := text(`{"type":"audio.start","utterance_index":0,"sentence_index":0,"sentence_text":"Hello.","format":"pcm","sample_rate":24000}`)
+	pcm := make([]byte, 3840)
+	for i := range pcm {
+		pcm[i] = byte(i * 7)
+	}
+	sound := delta("output_audio", base64.StdEncoding.EncodeToString(noise(4800)))
+	deflated := "Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover\r\n"
+	return []workload{
+		{"ws220", "/v1/realtime", socketHead + "\r\n", realtime, frame(1, delta("output_text", " word"), false)},
+		{"ws3840", "/v1/audio/speech/stream", socketHead + "\r\n", speech, frame(2, pcm, false)},
+		{"ws6400", "/v1/realtime", socketHead + "\r\n", realtime, frame(1, sound, false)},
+		{"ws6400deflate", "/v1/realtime", socketHead + deflated + "\r\n", realtime, frame(1, deflate(sound), true)},
+	}
+}
+
+// noise is sound that hardly compresses.
+func noise(n int) []byte {
+	b := make([]byte, n)
+	r := rand.NewPCG(1, 2)
+	for i := range b {
+		b[i] = byte(r.Uint64())
+	}
+	return b
+}
+
+// deflate compresses a message (RFC 7692 section 7.2.1).
+func deflate(p []byte) []byte {
+	var b bytes.Buffer
+	w, err := flate.NewWriter(&b, flate.DefaultCompression)
+	if err != nil {
+		panic(err)
+	}
+	_, _ = w.Write(p)
+	_ = w.Flush()
+	return bytes.TrimSuffix(b.Bytes(), []byte{0, 0, 0xff, 0xff})
 }
 
 // BenchmarkRelay compares the relays side by side: rounds of the same events in
@@ -368,7 +444,14 @@ func workloads() []struct {
 // per event of each relay and the ratios, and the added latency.
 func BenchmarkRelay(b *testing.B) {
 	for _, w := range workloads() {
-		b.Run(w.name, func(b *testing.B) { benchRelay(b, w.path, w.head, w.event) })
+		b.Run(w.name, func(b *testing.B) { benchRelay(b, w) })
+	}
+}
+
+// BenchmarkSocketRelay is the same with messages of WebSockets.
+func BenchmarkSocketRelay(b *testing.B) {
+	for _, w := range socketWorkloads() {
+		b.Run(w.name, func(b *testing.B) { benchRelay(b, w) })
 	}
 }
 
@@ -377,8 +460,8 @@ const (
 	benchRound   = 50 // events a stream and round
 )
 
-func benchRelay(b *testing.B, path, head string, event []byte) {
-	p := startPacer(b, head, event)
+func benchRelay(b *testing.B, w workload) {
+	p := startPacer(b, w)
 	kinds := append([]string{"direct"}, relayKinds...)
 	kinds = append(kinds, "bare-again") // the noise: the same against itself
 	streams, children := map[string][]*stream{}, map[string]*child{}
@@ -389,7 +472,7 @@ func benchRelay(b *testing.B, path, head string, event []byte) {
 			addr = children[k].addr
 		}
 		for range benchStreams {
-			s := p.open(b, addr, path)
+			s := p.open(b, addr)
 			defer s.close()
 			streams[k] = append(streams[k], s)
 		}
@@ -460,17 +543,21 @@ func reportRelays(b *testing.B, cpu map[string]int64, took map[string][]time.Dur
 
 // BenchmarkIdleStreams opens streams that have begun to answer and then fall
 // quiet, and reports what each costs its relay in resident memory.
-func BenchmarkIdleStreams(b *testing.B) {
+func BenchmarkIdleStreams(b *testing.B) { benchIdle(b, workloads()[0], "stream") }
+
+// BenchmarkIdleSessions is the same with WebSocket sessions amid a turn.
+func BenchmarkIdleSessions(b *testing.B) { benchIdle(b, socketWorkloads()[0], "session") }
+
+func benchIdle(b *testing.B, w workload, what string) {
 	const n = 5000
-	w := workloads()[0]
-	p := startPacer(b, w.head, w.event)
+	p := startPacer(b, w)
 	for b.Loop() {
 		for _, kind := range []string{"bare", "analysis", "reverseproxy"} {
 			c := startChild(b, kind, p.ln.Addr().String())
 			_, before := c.usage(b, "gc")
-			streams := p.openMany(b, c.addr, w.path, n)
+			streams := p.openMany(b, c.addr, n)
 			_, after := c.usage(b, "gc")
-			b.ReportMetric(float64(after-before)/n, kind+"-B/stream")
+			b.ReportMetric(float64(after-before)/n, kind+"-B/"+what)
 			for _, s := range streams {
 				s.close()
 			}
@@ -480,7 +567,7 @@ func BenchmarkIdleStreams(b *testing.B) {
 }
 
 // openMany opens n streams, each with one event that has arrived.
-func (p *pacer) openMany(b *testing.B, addr, path string, n int) []*stream {
+func (p *pacer) openMany(b *testing.B, addr string, n int) []*stream {
 	b.Helper()
 	streams := make([]*stream, n)
 	next := make(chan int)
@@ -488,7 +575,7 @@ func (p *pacer) openMany(b *testing.B, addr, path string, n int) []*stream {
 	for range 64 {
 		wg.Go(func() {
 			for i := range next {
-				streams[i] = p.openAny(b, addr, path)
+				streams[i] = p.openAny(b, addr)
 			}
 		})
 	}
@@ -502,9 +589,9 @@ func (p *pacer) openMany(b *testing.B, addr, path string, n int) []*stream {
 
 // openAny opens a stream whose upstream end may belong to another one opened at
 // the same time, and has an event come through one of them.
-func (p *pacer) openAny(b *testing.B, addr, path string) *stream {
+func (p *pacer) openAny(b *testing.B, addr string) *stream {
 	b.Helper()
-	s := p.open(b, addr, path)
+	s := p.open(b, addr)
 	if _, err := s.up.Write(p.chunk); err != nil {
 		b.Error(err)
 	}

@@ -11,7 +11,7 @@ type Block struct {
 	B       []byte
 	pool    *sync.Pool
 	refs    atomic.Int32
-	counted bool // its size is counted as waiting for analysis; one handle's lock guards it
+	counted bool // its size is counted as waiting for analysis; the worker's lock guards it
 }
 
 // NewPool returns a pool of Blocks of size bytes.
@@ -38,23 +38,3 @@ func (b *Block) Release() {
 		b.pool.Put(b)
 	}
 }
-
-// Sizes of the blocks that small reads are copied to: what is touched and not
-// filled is cold memory the next time.
-const (
-	smallBlock = 1 << 10
-	midBlock   = 8 << 10
-	wideBlock  = 32 << 10
-)
-
-// smallBlocks and wideBlocks hold copies of small reads for the few
-// milliseconds until they are looked at: most connections have one or two, busy
-// ones many.
-var (
-	smallBlocks = NewPool(smallBlock)
-	midBlocks   = NewPool(midBlock)
-	wideBlocks  = NewPool(wideBlock)
-)
-
-// itemLists hold the queues of connections that have something queued.
-var itemLists = sync.Pool{New: func() any { l := make([]item, 0, 8); return &l }}

@@ -3,61 +3,43 @@ package tap
 import (
 	"fmt"
 	"runtime/debug"
-	"sync"
 	"sync/atomic"
 
 	"github.com/omnitap/omnitap/proxy/timeline"
 )
 
-// kind is what an item of the queue says.
-type kind uint8
-
-const (
-	kData kind = iota
-	kGap
-	kWrote
-	kNote
-)
-
-// item is one thing that happened on a connection.
-type item struct {
-	kind   kind
-	dir    Dir
-	data   []byte
-	block  *Block // holds data
-	mono   int64  // stamp of the last byte; else when it happened
-	first  int64  // stamp of the first byte; gap: its size
-	wrote  int64  // when the data had been written on, 0 for not yet
-	waited int64  // how long the write had blocked
-	note   func(*Conn)
-}
-
 // copyBelow is the size up to which a read is copied rather than kept: keeping
 // a few bytes would keep a whole buffer.
 const copyBelow = 8 << 10
 
-// hurryAbove is the backlog at which a worker does not wait any longer.
+// hurryAbove is a connection's backlog at which its worker does not wait any longer.
 const hurryAbove = 256 << 10
 
 // Handle takes what a relay sees of one connection. Its methods may be called
 // from the goroutines of both directions; none of them waits for analysis.
 type Handle struct {
-	w    *worker
-	conn *Conn
+	w *worker
 
-	mu    sync.Mutex // protects what follows
-	items *[]item
-	small *Block // the block that small reads are copied to
-	used  int
-	bytes int64
-	lost  [2]bool // the last bytes of each direction were dropped
-	last  [2]int  // the last data of each direction among items, from 1; 0: none
-	dirty bool
+	// What follows is of the batch with that number; the worker's lock protects it.
+	number uint64
+	bytes  int64    // handed over in it
+	tail   int32    // the last item, 0 for none
+	last   [2]int32 // the last data of each direction, 0 for none
+	lost   [2]bool  // the last bytes of each direction were dropped, in whatever batch
 
-	broken  bool       // the reader failed; looks alone use it
-	tape    *tape      // where a capture goes, nil for none
-	reading sync.Mutex // one worker at a time
-	idle    atomic.Bool
+	// What follows is the worker's own.
+	conn   *Conn
+	broken bool  // the reader failed
+	tape   *tape // where a capture goes, nil for none
+	idle   atomic.Bool
+}
+
+// enter makes the handle's account that of the batch at hand. w.mu is held.
+func (h *Handle) enter() *batch {
+	if h.number != h.w.number {
+		h.number, h.bytes, h.tail, h.last = h.w.number, 0, 0, [2]int32{}
+	}
+	return h.w.batch
 }
 
 // Data hands over bytes just read from dir, ahead of their being written on:
@@ -68,114 +50,66 @@ func (h *Handle) Data(dir Dir, b *Block, p []byte, mono, first int64) (kept bool
 	if h == nil {
 		return false
 	}
-	a := h.w.a
+	w, a := h.w, h.w.a
 	kept = len(p) >= copyBelow
-	h.mu.Lock()
-	// memory is counted in blocks: what is held is the whole of each, once
-	n := int64(0)
+	it := item{kind: kData, dir: dir, mono: mono, first: first}
+	w.mu.Lock()
+	q := h.enter()
+	// memory is counted in slabs and blocks: what is held is the whole of each, once
+	n, held := int64(0), int64(len(p))
 	switch {
 	case kept && !b.counted:
-		n = int64(len(b.B))
-	case !kept && h.room() < len(p):
-		n = int64(h.nextSize(len(p)))
+		n, held = int64(len(b.B)), int64(len(b.B))
+	case !kept && !q.room(len(p)):
+		n = slabSize
 	}
-	if n > 0 && (h.bytes+n > a.cfg.MaxQueue || a.queued.Load()+n > a.cfg.MaxMemory) {
+	if h.bytes+held > a.cfg.MaxQueue || n > 0 && a.queued.Load()+n > a.cfg.MaxMemory {
 		h.drop(dir, int64(len(p)), mono)
-		h.mu.Unlock()
+		w.mu.Unlock()
 		return false
 	}
-	it := item{kind: kData, dir: dir, mono: mono, first: first}
 	if kept {
 		b.Keep()
 		b.counted = true
 		it.data, it.block = p, b
 	} else {
-		if n > 0 {
-			h.next(len(p))
-		}
-		it.data, it.block = h.copy(p)
+		it.data = q.copy(p)
 	}
 	if n > 0 {
-		h.bytes += n
+		q.size += n
 		a.queued.Add(n)
-		if h.bytes > hurryAbove {
-			signal(h.w.hurry)
-		}
 	}
-	h.push(it)
-	h.last[dir], h.lost[dir] = len(*h.items), false
-	h.mu.Unlock()
+	if h.bytes += held; h.bytes > hurryAbove {
+		signal(w.hurry)
+	}
+	h.last[dir], h.lost[dir] = h.push(it), false
+	w.mu.Unlock()
 	return kept
-}
-
-// room returns how much of the block of small reads is free.
-func (h *Handle) room() int {
-	if h.small == nil {
-		return 0
-	}
-	return len(h.small.B) - h.used
-}
-
-// nextSize is the size of the next block of small reads, for one of n bytes: one
-// that fits first, most connections need no other.
-func (h *Handle) nextSize(n int) int {
-	switch {
-	case h.small != nil || n > midBlock:
-		return wideBlock
-	case n > smallBlock/4:
-		return midBlock
-	}
-	return smallBlock
-}
-
-// next takes that block.
-func (h *Handle) next(n int) {
-	pool := wideBlocks
-	switch h.nextSize(n) {
-	case smallBlock:
-		pool = smallBlocks
-	case midBlock:
-		pool = midBlocks
-	}
-	if h.small != nil {
-		h.small.Release()
-	}
-	h.small, h.used = Take(pool), 0
-}
-
-// copy puts a small read into the block of small reads, where there is room.
-func (h *Handle) copy(p []byte) ([]byte, *Block) {
-	q := h.small.B[h.used : h.used+len(p) : h.used+len(p)]
-	copy(q, p)
-	h.used += len(p)
-	h.small.Keep()
-	return q, h.small
 }
 
 // drop counts bytes that found no room; ends and notes always find some.
 func (h *Handle) drop(dir Dir, n, mono int64) {
 	h.w.a.dropped.Add(n)
 	h.lost[dir] = true
-	if h.items != nil {
-		if l := len(*h.items); l > 0 && (*h.items)[l-1].kind == kGap && (*h.items)[l-1].dir == dir {
-			(*h.items)[l-1].first += n
+	if t := h.tail; t > 0 {
+		if last := &h.w.batch.items[t]; last.kind == kGap && last.dir == dir {
+			last.first += n
 			return
 		}
 	}
 	h.push(item{kind: kGap, dir: dir, mono: mono, first: n})
 }
 
-// push queues an item and lets the worker know. h.mu is held.
-func (h *Handle) push(it item) {
-	if h.items == nil {
-		h.items = itemLists.Get().(*[]item)
+// push queues an item, lets the worker know, and returns the item's number. w.mu
+// is held, and enter was called.
+func (h *Handle) push(it item) int32 {
+	w := h.w
+	h.tail = w.batch.add(h, h.tail, it)
+	if !w.armed {
+		w.armed = true
+		signal(w.wake)
 	}
-	*h.items = append(*h.items, it)
-	if !h.dirty {
-		h.dirty = true
-		h.idle.Store(false)
-		h.w.add(h)
-	}
+	return h.tail
 }
 
 // Wrote notes that all bytes handed over of dir were written on at mono, after
@@ -184,13 +118,14 @@ func (h *Handle) Wrote(dir Dir, mono, waited int64) {
 	if h == nil {
 		return
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	h.w.mu.Lock()
+	defer h.w.mu.Unlock()
+	q := h.enter()
 	if h.lost[dir] { // what was written was dropped ahead of analysis
 		return
 	}
 	if i := h.last[dir]; i > 0 { // nearly always the bytes are still queued
-		it := &(*h.items)[i-1]
+		it := &q.items[i]
 		it.wrote, it.waited = mono, waited
 		return
 	}
@@ -210,8 +145,9 @@ func (h *Handle) note(f func(*Conn)) {
 	if h == nil {
 		return
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	h.w.mu.Lock()
+	defer h.w.mu.Unlock()
+	h.enter()
 	h.push(item{kind: kNote, note: f})
 }
 
@@ -245,45 +181,33 @@ func (h *Handle) Closed(mono int64) {
 }
 
 // Idle reports whether no exchange is under way and nothing waits to be looked at.
-func (h *Handle) Idle() bool { return h == nil || h.idle.Load() }
-
-// look analyses what is queued.
-func (h *Handle) look() {
-	h.reading.Lock()
-	defer h.reading.Unlock()
-	h.mu.Lock()
-	items, small, bytes := h.items, h.small, h.bytes
-	h.items, h.small, h.used, h.bytes, h.dirty, h.last = nil, nil, 0, 0, false, [2]int{}
-	h.mu.Unlock()
-	if items == nil {
-		return
+func (h *Handle) Idle() bool {
+	if h == nil {
+		return true
 	}
-	for i := range *items {
-		it := &(*items)[i]
+	h.w.mu.Lock()
+	defer h.w.mu.Unlock()
+	return h.number <= h.w.looked && h.idle.Load()
+}
+
+// look analyses what of a batch is the connection's, from item i on.
+func (h *Handle) look(b *batch, i int32) {
+	for i != 0 {
+		it := &b.items[i]
 		if !h.w.a.cfg.Off && !h.broken {
 			h.guarded(it)
 		}
 		if it.block != nil {
 			it.block.Release()
 		}
+		i = it.next
 	}
 	if h.tape != nil {
 		h.tape.flush()
 	}
-	if small != nil {
-		small.Release()
+	if idle := h.conn.Idle(); idle != h.idle.Load() {
+		h.idle.Store(idle)
 	}
-	h.w.a.queued.Add(-bytes)
-	clear(*items)
-	*items = (*items)[:0]
-	if cap(*items) <= 4096 {
-		itemLists.Put(items)
-	}
-	h.mu.Lock()
-	if !h.dirty {
-		h.idle.Store(h.conn.Idle())
-	}
-	h.mu.Unlock()
 }
 
 // guarded looks at an item. A fault of the reader ends the reading of its own

@@ -40,7 +40,7 @@ func NewAnalyzer(cfg Config, sink timeline.Sink, log *slog.Logger) *Analyzer {
 		n = min(max(1, runtime.GOMAXPROCS(0)/4), 4)
 	}
 	for range n {
-		a.workers = append(a.workers, &worker{a: a, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1)})
+		a.workers = append(a.workers, newWorker(a))
 	}
 	return a
 }
@@ -74,7 +74,9 @@ func (a *Analyzer) Open(n uint64, identify Identify) *Handle {
 	return h
 }
 
-// worker analyses a share of the connections.
+// worker analyses a share of the connections. What they hand over between two of
+// its looks is one batch, for all of them: it is written from front to back, so
+// that little cold memory is touched.
 type worker struct {
 	a     *Analyzer
 	wake  chan struct{}
@@ -82,21 +84,15 @@ type worker struct {
 	// reader is shared by the worker's connections: it is used during a call only
 	reader dialect.Reader
 
-	mu    sync.Mutex // protects what follows
-	dirty []*Handle
-	armed bool
+	mu     sync.Mutex // protects what follows, and what Handle says
+	batch  *batch
+	number uint64 // of the batch, from 1
+	looked uint64 // the last batch that was looked at to its end
+	armed  bool
 }
 
-// add puts a handle on the list of those that have something to look at.
-func (w *worker) add(h *Handle) {
-	w.mu.Lock()
-	w.dirty = append(w.dirty, h)
-	wake := !w.armed
-	w.armed = true
-	w.mu.Unlock()
-	if wake {
-		signal(w.wake)
-	}
+func newWorker(a *Analyzer) *worker {
+	return &worker{a: a, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1), batch: &batch{}, number: 1}
 }
 
 func signal(c chan struct{}) {
@@ -109,12 +105,12 @@ func signal(c chan struct{}) {
 func (w *worker) run(ctx context.Context) {
 	pause := time.NewTimer(time.Hour)
 	pause.Stop()
-	var batch []*Handle
+	spare := &batch{}
 	for {
 		select {
 		case <-w.wake:
 		case <-ctx.Done():
-			w.drain(batch)
+			w.drain(spare)
 			return
 		}
 		for more := true; more; {
@@ -124,37 +120,43 @@ func (w *worker) run(ctx context.Context) {
 			case <-w.hurry:
 			case <-ctx.Done():
 			}
-			batch, more = w.take(batch)
-			w.look(batch)
-			clear(batch)
+			spare, more = w.take(spare)
+			w.look(spare)
 		}
 	}
 }
 
-// take swaps the list of handles out. With none left the worker sleeps.
-func (w *worker) take(batch []*Handle) (next []*Handle, more bool) {
+// take swaps the batch for an empty one. With nothing in it the worker sleeps.
+func (w *worker) take(empty *batch) (b *batch, more bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	batch, w.dirty = w.dirty, batch[:0]
-	if len(batch) == 0 {
+	b, w.batch = w.batch, empty
+	w.number++
+	if len(b.firsts) == 0 {
 		w.armed = false
 	}
-	return batch, w.armed
+	return b, w.armed
 }
 
-func (w *worker) look(batch []*Handle) {
-	for _, h := range batch {
+// look analyses a batch, connection by connection, and empties it.
+func (w *worker) look(b *batch) {
+	for _, f := range b.firsts {
 		if w.a.slow != nil {
 			w.a.slow()
 		}
-		h.look()
+		f.h.look(b, f.item)
 	}
+	w.a.queued.Add(-b.size)
+	b.reset()
+	w.mu.Lock()
+	w.looked = w.number - 1
+	w.mu.Unlock()
 }
 
 // drain looks at all that is left.
-func (w *worker) drain(batch []*Handle) {
+func (w *worker) drain(spare *batch) {
 	for more := true; more; {
-		batch, more = w.take(batch)
-		w.look(batch)
+		spare, more = w.take(spare)
+		w.look(spare)
 	}
 }

@@ -177,6 +177,12 @@ func TestAnswerNeverAheadOfItsRequest(t *testing.T) {
 	}
 }
 
+// lookAll does what the worker does.
+func lookAll(h *Handle) {
+	b, _ := h.w.take(&batch{})
+	h.w.look(b)
+}
+
 func TestIdle(t *testing.T) {
 	a := NewAnalyzer(Config{}, &kept{}, nil)
 	h := a.Open(1, own)
@@ -187,12 +193,12 @@ func TestIdle(t *testing.T) {
 	if h.Idle() {
 		t.Error("something waits to be looked at")
 	}
-	h.look()
+	lookAll(h)
 	if h.Idle() {
 		t.Error("a request is under way")
 	}
 	give(h, Server, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-	h.look()
+	lookAll(h)
 	if !h.Idle() {
 		t.Error("the answer is over")
 	}

@@ -50,7 +50,8 @@ func put(buf *[]byte) {
 	}
 	for i, class := range classes {
 		if cap(*buf) == class {
-			pools[i].Put(buf)
+			pools[i].Put(buf) // it may be another's from here on
+			return
 		}
 	}
 }
