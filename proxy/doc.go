@@ -53,6 +53,8 @@ type Config struct {
 	// Drain bounds how long open exchanges may take to end after Run's context
 	// ended: 30s when 0.
 	Drain time.Duration
+	// linger is lingerLimit but in tests.
+	linger time.Duration
 	// TLS, if set, is spoken to clients; ALPN is http/1.1 alone.
 	TLS *tls.Config
 	// UpstreamTLS configures TLS towards an https upstream; nil means defaults.

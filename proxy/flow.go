@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -32,6 +33,8 @@ type flow struct {
 	// fresh says that bytes went the other way since the last read: the next read
 	// begins a message, whose first byte gets a stamp of its own.
 	fresh, otherFresh *atomic.Bool
+	// upgraded is told whether the first bytes are a 101; nil once they were seen.
+	upgraded *atomic.Bool
 
 	block *tap.Block
 	used  int
@@ -155,6 +158,10 @@ func (f *flow) read() (p []byte, mono, first int64, err error) {
 func (f *flow) forward(p []byte, mono, first int64) error {
 	if f.dir == tap.Server && !f.otherFresh.Load() {
 		f.otherFresh.Store(true)
+	}
+	if f.upgraded != nil {
+		f.upgraded.Store(bytes.HasPrefix(p, []byte("HTTP/1.1 101 ")))
+		f.upgraded = nil
 	}
 	out := p
 	if f.inject != nil {

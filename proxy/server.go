@@ -50,6 +50,9 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Drain == 0 {
 		cfg.Drain = DefaultDrain
 	}
+	if cfg.linger == 0 {
+		cfg.linger = lingerLimit
+	}
 	s := &Server{cfg: cfg, target: t, log: cfg.Log, clock: newClock(), ids: newIDSource(), open: map[*session]struct{}{}}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

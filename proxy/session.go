@@ -25,7 +25,10 @@ type session struct {
 	broken atomic.Bool
 	moving atomic.Int32 // directions that are not done
 	ending atomic.Bool  // the relay ends it: ends seen from here on are our own
-	once   sync.Once
+	// upgraded says that the first answer was a 101; lingering that upwards waits
+	// behind the client's FIN, downOver that downwards is done.
+	upgraded, lingering, downOver atomic.Bool
+	once                          sync.Once
 }
 
 // relay starts moving bytes both ways; the direction that ends last closes the
@@ -49,7 +52,7 @@ func (x *session) flows() (up, down *flow) {
 	freshUp, freshDown := &atomic.Bool{}, &atomic.Bool{}
 	freshUp.Store(true)
 	up = &flow{dir: tap.Client, src: x.client, dst: x.upstream, h: x.h, kernel: &x.kernel, fresh: freshUp, otherFresh: freshDown}
-	down = &flow{dir: tap.Server, src: x.upstream, dst: x.client, h: x.h, kernel: &x.kernel, fresh: freshDown, otherFresh: freshUp}
+	down = &flow{dir: tap.Server, src: x.upstream, dst: x.client, h: x.h, kernel: &x.kernel, fresh: freshDown, otherFresh: freshUp, upgraded: &x.upgraded}
 	if x.s.injecting() && x.h != nil {
 		up.inject = newInjector(x.s.ids)
 	}
@@ -67,6 +70,7 @@ func (x *session) upwards(f *flow) {
 	case err == nil && !x.client.wasReset():
 		x.h.End(tap.Client, fin, now)
 		x.upstream.closeWrite()
+		x.linger()
 	case errors.As(err, &w):
 		// the server refuses more: what it answered is still on its way down
 		x.broken.Store(true)
@@ -80,7 +84,9 @@ func (x *session) upwards(f *flow) {
 // downwards moves the server's bytes and passes its end on.
 func (x *session) downwards(f *flow) {
 	defer x.ended()
+	defer x.downEnded()
 	err := f.run()
+	x.downOver.Store(true) // a reset from here on answers our own end
 	now := x.s.clock.now()
 	var w writeError
 	switch {

@@ -30,14 +30,19 @@ import (
 // The field cases go through the real relay over loopback TCP: an upstream in
 // the test's hand ← proxy.Server ← a client in the test's hand.
 
-// caseSink keeps records and events.
+// caseSink keeps records, events and the lines of sessions.
 type caseSink struct {
 	mu      sync.Mutex // protects what follows
 	records []*timeline.Record
 	events  []timeline.Event
+	lines   []*timeline.Session
 }
 
-func (s *caseSink) Session(*timeline.Session) {}
+func (s *caseSink) Session(l *timeline.Session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lines = append(s.lines, l)
+}
 
 func (s *caseSink) Record(r *timeline.Record) {
 	s.mu.Lock()
@@ -116,6 +121,13 @@ func (r *caseRig) events() []timeline.Event {
 	r.sink.mu.Lock()
 	defer r.sink.mu.Unlock()
 	return slices.Clone(r.sink.events)
+}
+
+// lines returns the lines of sessions so far.
+func (r *caseRig) lines() []*timeline.Session {
+	r.sink.mu.Lock()
+	defer r.sink.mu.Unlock()
+	return slices.Clone(r.sink.lines)
 }
 
 // caseUpstream runs a raw TCP server: one call of serve a connection, n counts

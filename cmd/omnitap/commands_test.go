@@ -38,6 +38,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock"
+	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/drive"
 	"github.com/omnitap/omnitap/exporter/report"
 	"github.com/omnitap/omnitap/exporter/rundir"
 	"github.com/omnitap/omnitap/exporter/rundir/schema"
@@ -431,14 +432,21 @@ func TestDemo(t *testing.T) {
 		t.Fatalf("demo --json prints %q: %v", out, err)
 	}
 	n := len(demoRequests())
-	if r.Total.Attempts != n || r.Total.Success != n-2 {
-		t.Errorf("%d attempts, %d successes, want %d, %d", r.Total.Attempts, r.Total.Success, n, n-2)
+	for _, s := range drive.Sessions() {
+		n += s.Turns
+	}
+	const bad = 4 // two requests that fail on purpose, two turns that are cut off
+	if r.Total.Attempts != n || r.Total.Success != n-bad {
+		t.Errorf("%d attempts, %d successes, want %d, %d", r.Total.Attempts, r.Total.Success, n, n-bad)
+	}
+	if lines := wantLinesOf(t, schema.Sessions, readFile(t, filepath.Join(dir, rundir.SessionsFile))); len(lines) != len(drive.Sessions()) {
+		t.Errorf("%d lines in sessions.jsonl, want %d", len(lines), len(drive.Sessions()))
 	}
 	if lines := wantLines(t, readFile(t, filepath.Join(dir, rundir.RequestsFile))); len(lines) != n {
 		t.Errorf("%d lines in requests.jsonl, want %d", len(lines), n)
 	}
 	wantMode(t, dir, fs.ModeDir|0o700)
-	for _, name := range []string{rundir.RequestsFile, rundir.EventsFile, rundir.MetadataFile} {
+	for _, name := range []string{rundir.RequestsFile, rundir.EventsFile, rundir.SessionsFile, rundir.MetadataFile} {
 		wantMode(t, filepath.Join(dir, name), 0o600)
 	}
 	if got := mustRun(t, "report", "--json", dir); !strings.HasPrefix(out, got) {
@@ -989,7 +997,7 @@ func leaveEarly(t testing.TB, addr string, reset bool) {
 // notInCaptures are the fields that a capture cannot give again: names of the run,
 // and what is known of writes and of other connections.
 var notInCaptures = []string{
-	"run_id", "node", "own_delay_us", "client_wait_ms", "points.t_up", "offsets.t_up", "terminal.evidence.after_client_abort_ms",
+	"run_id", "node", "session_id", "own_delay_us", "client_wait_ms", "points.t_up", "offsets.t_up", "terminal.evidence.after_client_abort_ms",
 }
 
 // compareReplay compares lines as JSON, but for what captures do not hold.

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock"
+	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/drive"
 	"github.com/omnitap/omnitap/exporter/report"
 	"github.com/omnitap/omnitap/proxy/timeline"
 )
@@ -79,7 +80,7 @@ func (a *app) demo(ctx context.Context, f *demoFlags) error {
 		where = a.errOut // standard output is the JSON alone
 	}
 	_, _ = fmt.Fprintln(where, f.out)
-	return exitWith(exitUnusable, demoVerdict(kept.records))
+	return exitWith(exitUnusable, demoVerdict(kept.records, kept.sessions))
 }
 
 func (a *app) demoRun(ctx context.Context, f *demoFlags, kept *keeper) error {
@@ -152,18 +153,35 @@ func demoRequests() []demoRequest {
 func (a *app) drive(ctx context.Context, base string, f *demoFlags) error {
 	client := &http.Client{Transport: &http.Transport{DisableCompression: true}}
 	defer client.CloseIdleConnections()
-	list := demoRequests()
-	for i, q := range list {
+	for i, s := range demoSteps(client) {
 		if !f.json {
-			_, _ = fmt.Fprintf(a.errOut, "[%2d/%d] %s\n", i+1, len(list), q.what)
+			_, _ = fmt.Fprintf(a.errOut, "[%2d/%d] %s\n", i+1, len(demoSteps(client)), s.what)
 		}
 		for range f.requests {
-			if err := q.send(ctx, client, base); err != nil {
-				return fmt.Errorf("%s: %w", q.what, err)
+			if err := s.run(ctx, base); err != nil {
+				return fmt.Errorf("%s: %w", s.what, err)
 			}
 		}
 	}
 	return nil
+}
+
+// demoStep is one thing that the demo shows.
+type demoStep struct {
+	what string
+	run  func(ctx context.Context, base string) error
+}
+
+// demoSteps lists the requests, then the WebSocket sessions.
+func demoSteps(client *http.Client) []demoStep {
+	var out []demoStep
+	for _, q := range demoRequests() {
+		out = append(out, demoStep{q.what, func(ctx context.Context, base string) error { return q.send(ctx, client, base) }})
+	}
+	for _, s := range drive.Sessions() {
+		out = append(out, demoStep{"WebSocket: " + s.Name, s.Run})
+	}
+	return out
 }
 
 // send makes one request and takes its answer; that it is cut or fails may be
@@ -205,10 +223,15 @@ func (q *demoRequest) send(ctx context.Context, client *http.Client, base string
 	return resp.Body.Close()
 }
 
-// demoVerdict is an error when the demo did not show what it should.
-func demoVerdict(records []*timeline.Record) error {
-	good, bad := 0, 0
+// demoVerdict is an error when the demo did not show what it should: every request
+// but two kinds succeeds, and every turn that the client did not cut off.
+func demoVerdict(records []*timeline.Record, sessions []*timeline.Session) error {
+	good, bad, turns := 0, 0, 0
 	for _, r := range records {
+		if r.Turn != nil && (r.Terminal.State == timeline.Success || r.Terminal.Reason == "interrupted") {
+			turns++
+			continue
+		}
 		switch r.Terminal.State {
 		case timeline.Success:
 			good++
@@ -220,6 +243,13 @@ func demoVerdict(records []*timeline.Record) error {
 	}
 	if n := len(demoRequests()) - 2; good == 0 || bad == 0 || good != n*bad/2 {
 		return fmt.Errorf("%d requests succeeded and %d failed on purpose, out of proportion", good, bad)
+	}
+	want := 0
+	for _, s := range drive.Sessions() {
+		want += s.Turns * len(sessions) / len(drive.Sessions())
+	}
+	if turns == 0 || turns != want {
+		return fmt.Errorf("%d turns of %d sessions ended as they should, want %d", turns, len(sessions), want)
 	}
 	return nil
 }

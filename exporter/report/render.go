@@ -135,7 +135,7 @@ func (r Report) latencies(unit string, decimals int) string {
 	t := newTable(2, "flow", "metric", "n", "of", "p50 "+unit, "p90 "+unit, "p95 "+unit, "p99 "+unit, "max "+unit)
 	for _, f := range r.Flows {
 		for i, m := range f.Metrics {
-			if m.Unit != unit || m.Of == 0 {
+			if m.Unit != unit || m.Over.N == 0 {
 				continue
 			}
 			row := table.Row{f.label(), metrics[i].label, m.Over.N, m.Of}
@@ -170,7 +170,7 @@ func optional(v *float64, decimals int) string {
 func (r Report) notes() []string {
 	notes := []string{
 		"success % is of requests, the other states' % of attempts.",
-		"Latencies are over successes only: n had the value measured, of so many.",
+		"Latencies are over successes only: n had the value measured, of so many; a metric that none had is left out.",
 		"Percentiles: " + r.PercentileMethod + ".",
 	}
 	if slices.ContainsFunc(r.Flows, func(f Flow) bool { return f.TIn != "" }) {

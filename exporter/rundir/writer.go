@@ -14,9 +14,8 @@ import (
 )
 
 const (
-	// flushDelay is the time from a line that finds its buffer empty to its
-	// write. The other files' first lines can restart it, hence some twice this is
-	// lost with the process.
+	// flushDelay is the time from the first line that finds every buffer empty to
+	// the write of all that came: at most this is lost with the process.
 	flushDelay = 50 * time.Millisecond
 	// retryDelay is the time between attempts while the disk refuses and nothing
 	// new comes.
@@ -127,18 +126,23 @@ func (w *Writer) flusher() {
 	defer close(w.done)
 	timer := time.NewTimer(flushDelay)
 	timer.Stop()
+	waiting := false
 	for {
 		select {
 		case <-w.stop:
 			return
 		case <-w.wake:
-			timer.Reset(flushDelay)
+			if !waiting {
+				waiting = true
+				timer.Reset(flushDelay)
+			}
 		case <-timer.C:
+			waiting = false
 			var failed error
 			for _, l := range w.lanes() {
 				failed = errors.Join(failed, w.flush(l))
 			}
-			if failed != nil {
+			if failed != nil { // new lines may still bring it forward
 				timer.Reset(retryDelay)
 			}
 		}

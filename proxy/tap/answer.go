@@ -77,6 +77,13 @@ func (c *Conn) tunnelled(x *exchange, h *http1.Head) {
 		c.socket = t
 	}
 	c.req.Upgrade()
+	if c.socket != nil {
+		for _, h := range c.ahead { // what was written on before anybody knew what it was
+			if h.wrote != 0 {
+				c.socket.ses.Sent(h.wrote, h.end)
+			}
+		}
+	}
 }
 
 func (s *answerSide) Body(p []byte, off int64) {

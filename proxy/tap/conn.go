@@ -97,16 +97,24 @@ func (c *Conn) Bytes(dir Dir, p []byte, mono, first int64) {
 }
 
 // ahead is a read of the client: the bytes behind begin up to end.
-type ahead struct{ begin, end, mono, first int64 }
+type ahead struct{ begin, end, mono, first, wrote int64 }
 
-// maxAhead bounds the reads that are remembered.
-const maxAhead = 64
+// maxAhead bounds the reads that are remembered; further ones count as one with
+// the last.
+const maxAhead = 4096
 
 // noteAhead remembers when bytes came that only the answer to an upgrade tells
 // the meaning of.
 func (c *Conn) noteAhead(n int) {
-	if x := c.front(); x != nil && x.wantsUpgrade && c.tunnel == nil && len(c.ahead) < maxAhead {
-		c.ahead = append(c.ahead, ahead{c.base, c.base + int64(n), c.now, c.first})
+	x := c.front()
+	switch last := len(c.ahead) - 1; {
+	case x == nil || !x.wantsUpgrade || c.tunnel != nil:
+	case last >= 0 && c.ahead[last].mono == c.now && c.first == c.now:
+		c.ahead[last].end = c.base + int64(n)
+	case last+1 < maxAhead:
+		c.ahead = append(c.ahead, ahead{c.base, c.base + int64(n), c.now, c.first, 0})
+	default:
+		c.ahead[last].end, c.ahead[last].mono = c.base+int64(n), c.now
 	}
 }
 
@@ -144,6 +152,12 @@ func (c *Conn) Wrote(dir Dir, mono, waited int64) {
 		}
 		if c.socket != nil {
 			c.socket.ses.Sent(mono, c.sent)
+			return
+		}
+		for i := range c.ahead {
+			if h := &c.ahead[i]; h.wrote == 0 && h.end <= c.sent {
+				h.wrote = mono
+			}
 		}
 		return
 	}
@@ -162,7 +176,11 @@ func (c *Conn) Wrote(dir Dir, mono, waited int64) {
 // Blocked notes that a write of what came from dir failed after it had been
 // blocked for waited nanoseconds.
 func (c *Conn) Blocked(dir Dir, waited int64) {
-	if dir == Server && len(c.open) > 0 {
+	switch {
+	case dir != Server:
+	case c.socket != nil:
+		c.socket.ses.Blocked(waited)
+	case len(c.open) > 0:
 		c.open[0].b.Blocked(waited)
 	}
 }

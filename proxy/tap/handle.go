@@ -192,15 +192,14 @@ func (h *Handle) Idle() bool {
 
 // look analyses what of a batch is the connection's, from item i on.
 func (h *Handle) look(b *batch, i int32) {
-	for i != 0 {
-		it := &b.items[i]
+	for _, p := range h.w.order.of(b, i, h.conn.socket != nil) {
+		it := &b.items[p.item]
 		if !h.w.a.cfg.Off && !h.broken {
 			h.guarded(it)
 		}
 		if it.block != nil {
 			it.block.Release()
 		}
-		i = it.next
 	}
 	if h.tape != nil {
 		h.tape.flush()

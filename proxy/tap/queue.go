@@ -83,6 +83,7 @@ type worker struct {
 	hurry chan struct{}
 	// reader is shared by the worker's connections: it is used during a call only
 	reader dialect.Reader
+	order  order // scratch
 
 	mu     sync.Mutex // protects what follows, and what Handle says
 	batch  *batch

@@ -3,6 +3,7 @@ package tap
 import (
 	"errors"
 	"fmt"
+	"sort"
 	"strings"
 
 	"github.com/omnitap/omnitap/proxy/timeline/session"
@@ -16,6 +17,8 @@ type tunnel struct {
 	ses *session.Session
 	dir [2]flow
 	off bool // frames are not read: an extension that is not known
+
+	up, down int64 // the first byte of the request and of the answer that opened it
 }
 
 // flow is one direction of a tunnel, as handler of its frames.
@@ -24,8 +27,7 @@ type flow struct {
 	dir   Dir
 	scan  ws.Scanner
 	first int64 // stamp of the first byte of the message at hand
-	span  session.Span
-	begun bool // the scanner knows its offset
+	begun bool  // the scanner knows its offset
 }
 
 // newTunnel returns a reader of the WebSocket that x asked for, or why its
@@ -39,7 +41,7 @@ func newTunnel(c *Conn, x *exchange, h *http1.Head) (t *tunnel, err error) {
 	}
 	accepted := strings.Join(all, ", ")
 	up, down, err := ws.Negotiated(accepted)
-	t = &tunnel{c: c}
+	t = &tunnel{c: c, up: x.startUp, down: x.startDown}
 	opened, upgraded := x.b.Opened()
 	info := session.Info{
 		Method: x.method, Path: x.b.Path(), RequestID: x.b.RequestID(), Source: x.b.IDSource(),
@@ -93,8 +95,8 @@ func (t *tunnel) finish(mono int64) bool {
 		}
 		t.dir[d].scan.Close()
 	}
-	t.ses.Bytes(t.c.read[Client], t.c.read[Server])
-	known := t.ses.Known()
+	t.ses.Bytes(t.c.read[Client]-t.up+1, t.c.read[Server]-t.down+1)
+	known := t.ses.Known() && !t.off
 	t.ses.Finish(mono)
 	return known
 }
@@ -103,15 +105,12 @@ func (t *tunnel) finish(mono int64) bool {
 // brought it, but for what a client sent ahead of the server's 101.
 func (f *flow) stamp(off int64, first bool) int64 {
 	c := f.t.c
-	if f.dir == Client {
-		for _, h := range c.ahead {
-			if off <= h.end {
-				if first && off == h.begin+1 {
-					return h.first
-				}
-				return h.mono
-			}
+	if n := len(c.ahead); f.dir == Client && n > 0 && off <= c.ahead[n-1].end {
+		i := sort.Search(n, func(i int) bool { return off <= c.ahead[i].end })
+		if h := c.ahead[i]; first && off == h.begin+1 {
+			return h.first
 		}
+		return c.ahead[i].mono
 	}
 	if first && off == c.base+1 {
 		return c.first
@@ -141,7 +140,7 @@ func (f *flow) Message(m ws.Message) {
 	s.Fragments(server, m.Frames)
 	switch {
 	case m.Err != nil && m.Data == nil:
-		s.Malformed(server, at, m.Err.Error())
+		s.Malformed(server, at, "malformed_deflate", m.Err.Error())
 	case m.Truncated:
 		s.Truncated(server, at, fmt.Sprintf("message of %d bytes, over %d (sha256 %x)", m.Size, f.t.c.cfg.MaxEvent, m.Sum))
 	case m.Op == ws.Binary && server:
@@ -163,19 +162,19 @@ func (f *flow) text(m ws.Message, at session.Span) {
 	msg, err := read(m.Data)
 	switch {
 	case err != nil:
-		s.Malformed(server, at, err.Error())
+		s.Malformed(server, at, "malformed_json", err.Error())
 	case server:
-		s.Server(&msg, at)
+		s.Server(msg, at)
 	default:
-		s.Client(&msg, at)
+		s.Client(msg, at)
 	}
 	if m.Err != nil {
-		s.Malformed(server, at, m.Err.Error())
+		s.Malformed(server, at, "malformed_text", m.Err.Error())
 	}
 }
 
 // Control is part of ws.Handler.
-func (f *flow) Control(op ws.Opcode, payload []byte, start, end int64) {
+func (f *flow) Control(op ws.Opcode, payload []byte, _, end int64) {
 	s, server := f.t.ses, f.dir == Server
 	mono := f.stamp(end, false)
 	switch op {
@@ -185,7 +184,7 @@ func (f *flow) Control(op ws.Opcode, payload []byte, start, end int64) {
 		s.Pong(server, payload, mono)
 	case ws.Close:
 		code, reason, ok := ws.CloseCode(payload)
-		s.CloseFrame(server, code, short(reason), ok, mono)
+		s.CloseFrame(server, code, reason, ok, mono)
 	default:
 	}
 }

@@ -129,6 +129,7 @@ type Builder struct {
 	begun, free                bool
 	state                      State
 	socket                     bool // the request asks for a WebSocket
+	askLost                    bool // analysis is truncated on the client's side alone
 	input                      *Input
 	interrupted                *interruption
 	cancel                     *Cancel

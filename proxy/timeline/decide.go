@@ -43,9 +43,12 @@ type closing struct {
 	frameBy, frameCode int
 	frameAt            int64
 	frameReason        string
+	left               int64 // when the client said that it leaves
+	over               bool  // the server said that the session is over
 	// pingTimeout says that who closed had waited for a pong in vain.
 	pingTimeout bool
-	badFrames   string // how the server broke the WebSocket protocol
+	// How the server broke the WebSocket protocol: a word, and what it was.
+	badReason, badFrames string
 }
 
 // facts is all that decide looks at.
@@ -89,7 +92,7 @@ func decide(f *facts) (state State, reason, by string) {
 		return judge(f)
 	}
 	if f.close.badFrames != "" {
-		return InvalidOutput, "malformed_frames", "server"
+		return InvalidOutput, f.close.badReason, "server"
 	}
 	if !f.complete {
 		return cutShort(f)
@@ -122,6 +125,10 @@ func cutShort(f *facts) (state State, reason, by string) {
 		return TransportError, c.upstream, "server"
 	case c.lost != "":
 		return TransportError, c.lost, "server"
+	case c.left != 0:
+		return ClientCancelled, "client_closed", "client"
+	case c.over:
+		return endedWithout(f)
 	case c.frameBy != 0:
 		return closedByFrame(f)
 	case c.first == 1 && c.client == RST:
@@ -148,6 +155,15 @@ func cutShort(f *facts) (state State, reason, by string) {
 	return HarnessError, "unfinished", "unknown"
 }
 
+// endedWithout names the end of a turn that the server left in good order and
+// without its end.
+func endedWithout(f *facts) (state State, reason, by string) {
+	if !f.text && !f.audio && !f.other {
+		return InvalidOutput, "no_output", "server"
+	}
+	return InvalidOutput, "missing_terminal", "server"
+}
+
 // closedByFrame names the end of a turn that a close frame cut short (RFC 6455
 // section 7.4.1).
 func closedByFrame(f *facts) (state State, reason, by string) {
@@ -161,10 +177,7 @@ func closedByFrame(f *facts) (state State, reason, by string) {
 	reason = "close_" + itoa(c.frameCode)
 	switch c.frameCode {
 	case 0, 1000:
-		if !f.text && !f.audio && !f.other {
-			return InvalidOutput, "no_output", "server"
-		}
-		return InvalidOutput, "missing_terminal", "server"
+		return endedWithout(f)
 	case 1011:
 		if c.pingTimeout {
 			return ClientCancelled, "ping_timeout", "client"

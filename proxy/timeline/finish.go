@@ -114,7 +114,7 @@ func (b *Builder) facts() *facts {
 		finish: b.finish || b.final, said: b.said, close: b.close, owes: owed(b.flow(), b.request.Modalities),
 		text: b.textUnits > 0, noBody: b.noBody, begun: b.at[pHdr].mono != 0, trouble: b.trouble,
 		other: b.tool || b.reasoning.Units > 0 || b.audioLike, unreadable: b.analysis == "unsupported_encoding" || b.close.unread != "",
-		ambiguous: b.ambiguous, tunnel: b.tunnel, truncated: b.analysis == "truncated",
+		ambiguous: b.ambiguous, tunnel: b.tunnel, truncated: b.analysis == "truncated" && !b.askLost,
 	}
 	if b.turn != nil {
 		f.status, f.begun = 200, b.begun // what the upgrade was answered says nothing about a turn
@@ -145,10 +145,10 @@ func (b *Builder) settle() {
 		return
 	}
 	switch {
-	case b.interrupted != nil: // the flow has no event for it
-		b.at[pTerm] = place{b.interrupted.mono, 0}
 	case b.said != nil && b.said.event:
 		b.at[pTerm] = place{b.said.at.mono, 0}
+	case b.interrupted != nil: // the flow has no event for it
+		b.at[pTerm] = place{b.interrupted.mono, 0}
 	case b.complete && b.bodyBytes > 0:
 		b.at[pTerm] = b.lastBody
 	case b.complete: // no payload byte: the head's end is the moment
@@ -172,7 +172,7 @@ func (b *Builder) record() *Record {
 		Flow: b.flow(), Dialect: b.dialectName(), DialectVariant: str(b.variant()),
 		Method: str(b.method), Path: str(b.path), Model: str(b.model), Modalities: b.request.Modalities,
 		TInSource: str("request"), Stamp: "read", Analysis: b.analysis, AnalysisReason: str(b.analysisReason),
-		BytesUp: b.bytesUp, BytesDown: b.bytesDown, Warnings: b.warnings, Unmeasured: map[string]string{},
+		BytesUp: b.bytesUp, BytesDown: b.bytesDown, Warnings: b.warnings, Unmeasured: make(map[string]string, 64),
 	}
 	if b.id.Kernel {
 		r.Stamp = "kernel"
@@ -292,7 +292,7 @@ func (b *Builder) measureSound(r *Record) {
 	}
 	r.Audio = a
 	frames, counted := s.frames()
-	if b.analysis == "truncated" {
+	if b.analysis == "truncated" && !b.askLost {
 		counted = false
 	}
 	if s.opaque > 0 && s.container != audio.Raw && s.container != audio.WAV {
@@ -324,7 +324,7 @@ func (b *Builder) countedSound(r *Record, a *Audio, frames int64) {
 		if frames > 0 {
 			b.Flag("rate_assumed")
 		}
-	case s.format.Rate > 0 && !(s.nominal && s.model > 0):
+	case s.declaresRate():
 		a.SampleRate, a.SampleRateSource = new(int64(rate)), str(s.rateFrom)
 		if s.nominal && frames > 0 {
 			b.Flag("rate_assumed")
@@ -405,7 +405,7 @@ func (b *Builder) checks(r *Record, f *facts) {
 		return
 	}
 	whole := b.complete || f.marker
-	if b.analysis != "full" || r.Audio.Samples == nil {
+	if b.analysis != "full" && !b.askLost || r.Audio.Samples == nil {
 		r.Quality.NotMeasured = slices.Clone(checkNames)
 		return
 	}

@@ -5,9 +5,9 @@ import "math"
 // What makes arrivals those of a pacer: enough sound, and a lead over real time
 // that hardly moves. A model of just that speed would waver.
 const (
-	pacedSeconds = 2.0
-	pacedChunks  = 5
-	pacedJitter  = 0.06 // of a second, standard deviation of the lead
+	pacedSeconds = 3.0
+	pacedChunks  = 3
+	pacedJitter  = 0.05 // of a second, standard deviation of the lead
 )
 
 // paced reports whether sound was let out in real time (contract section 3). The
@@ -17,7 +17,7 @@ func paced(in []arrival) bool {
 	for _, a := range in {
 		total += a.seconds
 	}
-	from := len(in) / 4
+	from := max(1, len(in)/4)
 	if total < pacedSeconds || len(in)-from < pacedChunks {
 		return false
 	}

@@ -96,6 +96,9 @@ func (s *sound) hint(f audio.Format, rateFrom, chansFrom string) {
 		s.format.Encoding = f.Encoding
 	}
 	if f.Rate > 0 {
+		if s.nominal { // what it said was known to be wrong at times
+			old.Rate, s.nominal = f.Rate, false
+		}
 		s.format.Rate, s.rateFrom = f.Rate, rateFrom
 	}
 	if f.Channels > 0 {
@@ -124,10 +127,14 @@ func (s *sound) changed(old audio.Format) {
 	s.part = s.part[:0]
 }
 
+// declaresRate reports whether the wire's own rate is what seconds are reckoned
+// with: a nominal one gives way to the configuration's.
+func (s *sound) declaresRate() bool { return s.format.Rate > 0 && (!s.nominal || s.model == 0) }
+
 // rate returns what seconds are reckoned with, and whether it is assumed.
 func (s *sound) rate() (rate int, assumed bool) {
 	switch {
-	case s.format.Rate > 0 && !(s.nominal && s.model > 0):
+	case s.declaresRate():
 		return s.format.Rate, false
 	case s.model > 0:
 		return s.model, false

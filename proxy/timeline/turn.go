@@ -55,6 +55,13 @@ func (b *Builder) Asked(source string, mono, off int64) {
 // InServer notes that t_in is byte off of the server's stream.
 func (b *Builder) InServer(off int64) { b.inServer = off }
 
+// PartlyAsked notes that a message of the client which may have asked for the
+// turn could not be read: the answer could.
+func (b *Builder) PartlyAsked(why string) {
+	b.Analysis("truncated", why)
+	b.askLost = b.analysisReason == why
+}
+
 // Also notes another moment that could be taken for t_in.
 func (b *Builder) Also(name string, mono int64) {
 	if b.also == nil {
@@ -87,6 +94,9 @@ func (b *Builder) Named(id string) {
 // Snapshot takes a text that stands for all text so far; its last byte is off.
 func (b *Builder) Snapshot(p []byte, off int64) {
 	if len(p) == 0 {
+		if b.textUnits > 0 { // it takes back what was heard
+			b.text, b.textBytes = sha256.New(), 0
+		}
 		return
 	}
 	b.text, b.textBytes, b.textHead = sha256.New(), 0, b.textHead[:0]
@@ -149,12 +159,23 @@ func (b *Builder) CloseFrame(by, code int, reason string, mono int64) {
 	}
 }
 
+// Left notes that the client said, at mono, that it leaves.
+func (b *Builder) Left(mono int64) {
+	if b.close.left == 0 {
+		b.close.left = mono
+	}
+}
+
+// Over notes that the server said that the session is over.
+func (b *Builder) Over() { b.close.over = true }
+
 // PingTimeout notes that the side that closed had waited for a pong in vain.
 func (b *Builder) PingTimeout() { b.close.pingTimeout = true }
 
-// BadFrames notes that the server broke the protocol amid the turn.
-func (b *Builder) BadFrames(why string) {
-	b.close.badFrames = why
+// BadFrames notes that the server broke the protocol amid the turn: reason is a
+// word for it.
+func (b *Builder) BadFrames(reason, why string) {
+	b.close.badReason, b.close.badFrames = reason, why
 	if b.close.serverAt == 0 {
 		b.close.serverAt = b.now
 	}
@@ -176,8 +197,8 @@ func (b *Builder) Rate(rate int, from string, nominal bool) {
 		return
 	}
 	s := b.sound()
-	if nominal && s.files > 0 {
-		return
+	if nominal && (s.files > 0 || s.format.Rate > 0 && !s.nominal) {
+		return // the wire knows better
 	}
 	s.hint(audio.Format{Rate: rate}, from, from)
 	s.nominal = nominal

@@ -40,6 +40,9 @@ func (b *Builder) unmeasured(r *Record) {
 	if r.Audio == nil {
 		noSound = "no audio came"
 	}
+	if b.turn != nil && b.at[pIn].mono == 0 && r.AudioS != nil {
+		noSound = "nothing asked for it: there is no t_in"
+	}
 	for name, null := range map[string]bool{"rtf": r.RTF == nil, "xrt": r.XRT == nil, "audio_s": r.AudioS == nil} {
 		put(name, null, noSound)
 	}
@@ -96,6 +99,9 @@ func (b *Builder) noPoint(p point, general string) string {
 	case pAudio:
 		if b.snd != nil && b.snd.opaque > 0 {
 			return "codec: samples are not counted"
+		}
+		if b.snd == nil || b.snd.bytes == 0 {
+			return "no audio came"
 		}
 		return "less audio than is playable"
 	case pAudible:
@@ -183,7 +189,10 @@ func (b *Builder) unmeasuredRest(r *Record, put func(string, bool, string)) {
 	put("model", r.Model == nil, unread)
 	put("modalities", r.Modalities == nil, unread)
 	put("t_in_wall_ns", r.TInWallNS == nil, "the capture holds no wall clock")
-	put("t_in_source", r.TInSource == nil, general)
+	if b.turn != nil {
+		put("t_in_source", r.TInSource == nil, "nothing asked for it")
+	}
+	put("t_in_source", r.TInSource == nil && b.turn == nil, general)
 	put("analysis_reason", r.AnalysisReason == nil, "analysis is full")
 	noDelay := "no chunk was written"
 	if b.id.Replay {

@@ -49,6 +49,7 @@ func (s *Session) Bytes(up, down int64) { s.count.bytesUp, s.count.bytesDown = u
 // input is sound of the client.
 type input struct {
 	bytes, messages, wire int64
+	tail                  int64 // bytes of the last message
 	first, last           int64
 }
 
@@ -60,6 +61,7 @@ func (in *input) add(n int64, at Span) {
 		in.first = at.First
 	}
 	in.bytes += n
+	in.tail = n
 	in.wire += at.size()
 	in.messages++
 	in.last = at.Last
@@ -83,7 +85,7 @@ func (s *Session) heard(t *turn, in input) {
 	}
 	if in.messages > 1 && r.SpanMS > 0 {
 		// the last message's own sound comes after the span
-		r.Pace = new(r.AudioS * float64(in.messages-1) / float64(in.messages) / (r.SpanMS / 1e3))
+		r.Pace = new(float64((in.bytes-in.tail)/2) / float64(s.inRate) / (r.SpanMS / 1e3))
 	}
 	t.b.Heard(r)
 	t.b.AddBytes(in.wire, 0)
@@ -91,11 +93,10 @@ func (s *Session) heard(t *turn, in input) {
 
 // pings pairs pings with their pongs. They are no activity.
 type pings struct {
-	open     [2][]ping // by who sent them: client, server
-	n        [2]int
-	pongs    int
-	rtts     []float64
-	answered [2]int
+	open  [2][]ping // by who sent them: client, server
+	n     [2]int
+	pongs int
+	rtts  []float64
 }
 
 type ping struct {
@@ -123,14 +124,15 @@ func (s *Session) Pong(server bool, payload []byte, mono int64) {
 	p := &s.pings
 	p.pongs++
 	d := 1 - side(server)
-	for i, q := range p.open[d] {
-		if bytes.Equal(q.payload, payload) {
-			if len(p.rtts) < 1<<14 {
-				p.rtts = append(p.rtts, float64(mono-q.mono)/1e6)
-			}
-			p.open[d] = p.open[d][i+1:]
-			return
-		}
+	same := func(q ping) bool { return bytes.Equal(q.payload, payload) }
+	i := slices.IndexFunc(p.open[d], same)
+	if i < 0 {
+		return
+	}
+	q, rest := p.open[d][i], p.open[d][i+1:]
+	p.open[d] = rest
+	if !slices.ContainsFunc(rest, same) && len(p.rtts) < 1<<14 { // else nobody knows which it answers
+		p.rtts = append(p.rtts, float64(mono-q.mono)/1e6)
 	}
 }
 
@@ -176,6 +178,8 @@ func (m *Memory) cursor(id string) *cursor {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if c, ok := m.known[id]; ok {
+		i := slices.Index(m.order, id)
+		m.order = append(slices.Delete(m.order, i, i+1), id)
 		return c
 	}
 	if m.known == nil {
@@ -183,7 +187,7 @@ func (m *Memory) cursor(id string) *cursor {
 	}
 	if len(m.order) >= maxKnown {
 		delete(m.known, m.order[0])
-		m.order = m.order[1:]
+		m.order = slices.Delete(m.order, 0, 1)
 	}
 	c := &cursor{}
 	m.known[id], m.order = c, append(m.order, id)

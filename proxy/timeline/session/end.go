@@ -15,18 +15,19 @@ type ends struct {
 	server   timeline.End
 	clientAt int64
 	serverAt int64
+	over     bool  // the server said that the session is over
+	left     int64 // when the client said that it leaves
 	shutdown bool
 	capture  bool
 	unread   string
 	deaf     string // why the client's messages are not read
 	broken   string // why the server's are not
-	own      string // a failure of ours
 }
 
 type closeFrame struct {
 	code   int
 	reason string
-	valid  bool
+	mono   int64
 }
 
 // CloseFrame notes a close frame: code 0 is a frame without one.
@@ -35,7 +36,7 @@ func (s *Session) CloseFrame(server bool, code int, reason string, valid bool, m
 	if s.ends.frames[d] != nil {
 		return
 	}
-	s.ends.frames[d] = &closeFrame{code, reason, valid}
+	s.ends.frames[d] = &closeFrame{code, reason, mono}
 	if !valid {
 		s.flag("invalid_close_code")
 	}
@@ -90,6 +91,26 @@ func (s *Session) ServerEnd(e timeline.End, mono int64) {
 	}
 }
 
+// overBy notes that the server ends the session: what it leaves open had no end.
+func (s *Session) overBy(*dialect.Message) {
+	s.ends.over = true
+	for _, t := range s.open {
+		t.b.Over()
+	}
+}
+
+// leave notes that the client said that it leaves: what is under way then and
+// does not come to its end was cut off by it.
+func (s *Session) leave(mono int64) {
+	if s.ends.left != 0 {
+		return
+	}
+	s.ends.left = mono
+	for _, t := range s.open {
+		t.b.Left(mono)
+	}
+}
+
 // Shutdown notes that the relay stopped with the session open.
 func (s *Session) Shutdown(mono int64) {
 	s.ends.shutdown = true
@@ -103,17 +124,23 @@ func (s *Session) Shutdown(mono int64) {
 func (s *Session) CaptureEnds(mono int64) {
 	s.ends.capture = true
 	s.ends.at(true, mono)
+	for _, t := range s.open {
+		t.b.CaptureEnds(mono)
+	}
 }
 
 // MidFrame notes that a side's bytes stop inside a frame.
 func (s *Session) MidFrame() { s.flag("cut_in_frame") }
 
-// replayEnd tells a turn that is made of an ask at the end how all ended.
-func (s *Session) replayEnd(t *turn) {
+// tellEnds tells a turn that begins what has ended already.
+func (s *Session) tellEnds(t *turn) {
 	e := &s.ends
+	if e.first == 0 && e.left == 0 && !e.over && !e.shutdown && !e.capture && e.broken == "" {
+		return
+	}
 	for d, f := range e.frames {
 		if f != nil && e.first == d+1 {
-			t.b.CloseFrame(d+1, f.code, f.reason, max(e.clientAt, e.serverAt))
+			t.b.CloseFrame(d+1, f.code, f.reason, f.mono)
 			if f.code == 1011 && s.pings.waiting(d == 1) {
 				t.b.PingTimeout()
 			}
@@ -135,11 +162,15 @@ func (s *Session) replayEnd(t *turn) {
 	if e.capture {
 		t.b.CaptureEnds(e.serverAt)
 	}
-	if e.broken != "" {
-		t.b.BadFrames(e.broken)
+	if e.left != 0 {
+		t.b.Left(e.left)
 	}
-	if s.lastError != nil { // what the server said last may be why nothing came
-		t.fail(s.lastError)
+	if e.over {
+		t.b.Over()
+	}
+	if e.broken != "" {
+		t.b.Analysis("lost", "server: "+e.broken)
+		t.b.BadFrames("malformed_frames", e.broken)
 	}
 }
 
@@ -154,15 +185,16 @@ func (s *Session) Finish(mono int64) {
 		s.record(t)
 	}
 	s.waiting = nil
-	if s.tracker == nil && s.Known() {
+	if s.tracker == nil && s.Known() && s.askedEarly() {
+		s.guessed = true
 		s.become(formOfFlow(s.flow))
 	}
 	if s.tracker != nil {
 		before := slices.Clone(s.open)
 		s.tracker.end()
 		for _, t := range s.open {
-			if !slices.Contains(before, t) {
-				s.replayEnd(t)
+			if s.lastError != nil && !slices.Contains(before, t) && t.ask != nil && s.lastError.at > t.ask.at.First {
+				t.fail(s.lastError) // what the server said last may be why nothing came
 			}
 		}
 	}
@@ -172,6 +204,11 @@ func (s *Session) Finish(mono int64) {
 	if s.sink != nil {
 		s.sink.Session(s.line(mono))
 	}
+}
+
+// askedEarly reports whether the client asked for something ahead of the form.
+func (s *Session) askedEarly() bool {
+	return slices.ContainsFunc(s.early, func(e early) bool { return e.m.Kind == dialect.Ask })
 }
 
 // formOfFlow guesses the form of a session in which the server said nothing, by

@@ -34,7 +34,7 @@ func (g *generations) ended(at Span) {
 	if len(g.s.asks) > 0 {
 		a := g.s.asks[len(g.s.asks)-1]
 		a.also = append(a.also, moment{"commit_final", at.First})
-		a.final, a.input = at, g.s.takeInput()
+		a.final, a.input, a.upFinal = at, g.s.takeInput(), g.s.earlyUp
 	}
 }
 
@@ -54,12 +54,22 @@ func (g *generations) turn() *turn {
 	return t
 }
 
+// nobodys reports whether no generation runs and none was asked for: what comes
+// now is late.
+func (g *generations) nobodys() bool { return len(g.s.open)+len(g.s.asks) == 0 }
+
 func (g *generations) server(m *dialect.Message, at Span) {
 	switch m.Kind {
 	case dialect.Output, dialect.TextDone:
+		if g.nobodys() {
+			g.s.loose(m)
+			return
+		}
 		g.turn().output(m, at)
 	case dialect.AudioDone:
-		g.s.marker(g.turn(), at)
+		if !g.nobodys() {
+			g.s.marker(g.turn(), at)
+		}
 	case dialect.TurnDone: // no event of this form, but some proxies of it send one
 		if t := g.s.only(); t != nil {
 			g.s.marker(t, at)

@@ -13,9 +13,10 @@ const NoDialect = "messages of no known dialect"
 // line returns the session's line.
 func (s *Session) line(mono int64) *timeline.Session {
 	c := &s.count
+	server, variant := s.dialect()
 	r := &timeline.Session{
 		Schema: timeline.Schema, RunID: s.id.RunID, Node: s.id.Node, SessionID: s.info.RequestID, ConnectionID: s.id.ConnectionID,
-		ServerSessionID: text(c.serverID), Resumed: text(c.resumed), Flow: s.flow, Dialect: s.form.Server(), DialectVariant: text(s.form.String()),
+		ServerSessionID: text(c.serverID), Resumed: text(c.resumed), Flow: s.flow, Dialect: server, DialectVariant: text(variant),
 		Path: text(s.info.Path), Model: text(s.model), OpenedMonoNS: s.info.Opened, UpgradedMonoNS: s.info.Upgraded,
 		DurationMS: float64(s.over0(mono)-s.info.Upgraded) / 1e6, IdleMS: float64(max(c.idle, s.over0(mono)-c.lastAt)) / 1e6,
 		Turns: s.begun, States: c.states, Listens: c.listens,
@@ -28,7 +29,7 @@ func (s *Session) line(mono int64) *timeline.Session {
 	if s.id.WallOffset != nil {
 		r.OpenedWallNS = new(s.info.Opened + *s.id.WallOffset)
 	}
-	if s.form == dialect.NoForm && s.analysis == "full" {
+	if (s.form == dialect.NoForm && c.down > 0 || s.guessed) && s.analysis == "full" {
 		r.Analysis, r.AnalysisReason = "lost", text(NoDialect)
 	}
 	if s.inRate > 0 && s.takesSound() {

@@ -45,6 +45,7 @@ func (r *responses) server(m *dialect.Message, at Span) {
 	case dialect.SpeechStart:
 		r.speechStarted(at)
 	case dialect.SpeechStop:
+		r.s.superseded = false
 		r.s.wait(&ask{source: srcVAD, at: at, server: true, input: r.s.takeInput()})
 	case dialect.Committed:
 		if n := len(r.s.asks); n > 0 {
@@ -53,7 +54,9 @@ func (r *responses) server(m *dialect.Message, at Span) {
 		}
 	case dialect.Started:
 		if t := r.s.find(m.Key); t == nil {
-			r.begin(m, at).b.Begin()
+			t = r.begin(m, at)
+			t.b.Begin()
+			t.b.AddBytes(0, at.size())
 		}
 	case dialect.Output, dialect.TextDone, dialect.AudioDone:
 		r.output(m, at)
@@ -64,11 +67,19 @@ func (r *responses) server(m *dialect.Message, at Span) {
 	case dialect.Listening:
 		r.listening(at)
 	default:
+		if t := r.s.find(m.Key); t != nil { // items and parts are of the answer too
+			t.b.AddBytes(0, at.size())
+		}
 	}
 }
 
-// speechStarted notes that the user speaks: with a turn under way it barges in.
+// speechStarted notes that the user speaks: with a turn under way it barges in,
+// and what was said before and not answered is taken up with what follows.
 func (r *responses) speechStarted(at Span) {
+	for r.s.take(func(a *ask) bool { return a.source == srcVAD }) != nil {
+		r.s.flag("speech_unanswered")
+		r.s.superseded = true
+	}
 	for _, t := range r.s.open {
 		t.b.Cancelled(at.Last, "speech")
 	}
@@ -80,7 +91,16 @@ func (r *responses) speechStarted(at Span) {
 func (r *responses) ask() *ask {
 	s := r.s
 	if s.form == dialect.Duplex {
-		return s.take(nil)
+		a := s.take(nil)
+		if a == nil || len(s.asks) == 0 {
+			return a
+		}
+		// the end of speech and the commit of what was heard ask for one answer
+		if next := s.asks[0]; a.source == srcVAD && next.source == srcCommit || a.source == srcCommit && next.source == srcVAD {
+			a.also = append(a.also, moment{next.source, next.at.First})
+			s.take(nil)
+		}
+		return a
 	}
 	for _, source := range []string{srcCreate, srcVAD, srcCommit} {
 		for i, a := range s.asks {
@@ -110,7 +130,8 @@ func (r *responses) ask() *ask {
 // begin begins the turn of a response.
 func (r *responses) begin(m *dialect.Message, at Span) *turn {
 	a := r.ask()
-	if a == nil && r.s.flow == timeline.FlowRealtime && m.Kind == dialect.Started {
+	heard := r.s.ends.deaf == "" && r.s.partial == "" && !r.s.superseded // all that may have asked
+	if a == nil && heard && r.s.flow == timeline.FlowRealtime && m.Kind == dialect.Started {
 		a = &ask{source: srcCreated, at: at, server: true} // nothing earlier tells of it
 	}
 	t := r.s.begin(a, string(m.Key), string(m.Key))
@@ -201,30 +222,39 @@ func (r *responses) failed(m *dialect.Message, at Span) {
 		r.s.sessionError(m, at)
 		return
 	}
+	if m.Flag {
+		r.s.count.errors++
+		return
+	}
 	for _, t := range r.s.open {
 		t.err = f
 	}
+}
+
+// creates reports whether an ask is one that an error may refuse.
+func (r *responses) creates(a *ask) bool {
+	return a.source == srcCreate || a.source == srcCommit && r.s.form == dialect.Duplex
 }
 
 // refused returns the ask that an error answers: the one it names, or the only
 // one there is where the error says that a request was wrong.
 func (r *responses) refused(m *dialect.Message) *ask {
 	if m.EventID != "" {
-		return r.s.take(func(a *ask) bool { return a.eventID == m.EventID && a.source == srcCreate })
+		return r.s.take(func(a *ask) bool { return a.eventID == m.EventID && r.creates(a) })
 	}
-	if m.Err.Type != "invalid_request_error" && m.Err.Word == "" || len(r.s.open) > 0 {
+	if m.Err.Type != "invalid_request_error" && m.Err.Word == "" {
 		return nil
 	}
 	creates := 0
 	for _, a := range r.s.asks {
-		if a.source == srcCreate {
+		if r.creates(a) {
 			creates++
 		}
 	}
 	if creates != 1 {
 		return nil
 	}
-	return r.s.take(func(a *ask) bool { return a.source == srcCreate })
+	return r.s.take(r.creates)
 }
 
 // listening takes the model's choice to be silent: it answers an ask, if there
@@ -248,14 +278,12 @@ func (r *responses) sounding(Span) *turn { return r.s.only() }
 // but in the duplex form.
 func (r *responses) end() {
 	for a := r.s.take(nil); a != nil; a = r.s.take(nil) {
-		if a.source == srcCommit && r.s.form != dialect.Duplex {
+		if a.source == srcCommit && r.s.form == dialect.Responses {
 			continue
 		}
 		r.s.begin(a, "", "").inputEnd(a)
 	}
 	for _, t := range r.s.open {
-		if t.err != nil {
-			t.fail(t.err)
-		}
+		t.unfinished()
 	}
 }

@@ -10,15 +10,24 @@ type segments struct {
 }
 
 func (g *segments) client(m *dialect.Message, at Span) {
-	if m.Kind == dialect.Ask {
-		g.s.asks = nil // a commit ends the segment that is heard
-		g.s.wait(&ask{source: srcCommit, at: at, input: g.s.takeInput()})
+	source := srcCommit
+	switch {
+	case m.Kind == dialect.InputEnd:
+		source = string(m.Type)
+	case m.Kind != dialect.Ask:
+		return
 	}
+	g.s.asks = nil // it ends the segment that is heard
+	g.s.wait(&ask{source: source, at: at, input: g.s.takeInput()})
 }
 
+// turn returns the turn of a segment, begun where it is new; nil where it is over.
 func (g *segments) turn(m *dialect.Message) *turn {
 	if t := g.s.find(m.Key); t != nil {
 		return t
+	}
+	if g.s.over[string(m.Key)] {
+		return nil
 	}
 	return g.s.begin(nil, string(m.Key), "")
 }
@@ -31,22 +40,9 @@ func (g *segments) server(m *dialect.Message, at Span) {
 		g.index = m.Seq
 	}
 	switch m.Kind {
-	case dialect.SpeechStart:
-		g.turn(m).b.Also("speech_started", at.Last)
-	case dialect.SpeechStop:
-		t := g.turn(m)
-		if t.ask == nil {
-			g.s.asked(t, &ask{source: srcVAD, at: at, server: true, input: g.s.takeInput()})
-		}
-	case dialect.Committed:
-		g.committed(m, at)
-	case dialect.Segment:
-		t := g.turn(m)
-		t.b.Begin()
-		t.b.Now(at.Last)
-		t.b.Snapshot(m.Text, at.End)
-		if m.Flag {
-			g.s.marker(t, at)
+	case dialect.SpeechStart, dialect.SpeechStop, dialect.Committed, dialect.Segment:
+		if t := g.turn(m); t != nil {
+			g.event(t, m, at)
 		}
 	case dialect.Failed:
 		if t := g.s.only(); t != nil {
@@ -58,9 +54,29 @@ func (g *segments) server(m *dialect.Message, at Span) {
 	}
 }
 
+// event takes what is told of a segment.
+func (g *segments) event(t *turn, m *dialect.Message, at Span) {
+	switch m.Kind {
+	case dialect.SpeechStart:
+		t.b.Also("speech_started", at.Last)
+	case dialect.SpeechStop:
+		if t.ask == nil {
+			g.s.asked(t, &ask{source: srcVAD, at: at, server: true, input: g.s.takeInput()})
+		}
+	case dialect.Committed:
+		g.committed(t, at)
+	default:
+		t.b.Begin()
+		t.b.Now(at.Last)
+		t.b.Snapshot(m.Text, at.End)
+		if m.Flag {
+			g.s.marker(t, at)
+		}
+	}
+}
+
 // committed ties the client's commit to the segment that it ended.
-func (g *segments) committed(m *dialect.Message, at Span) {
-	t := g.turn(m)
+func (g *segments) committed(t *turn, at Span) {
 	t.b.Also("committed", at.Last)
 	if t.ask != nil {
 		return
@@ -76,8 +92,6 @@ func (g *segments) sounding(Span) *turn { return nil }
 func (g *segments) end() {
 	g.s.asks = nil
 	for _, t := range g.s.open {
-		if t.err != nil {
-			t.fail(t.err)
-		}
+		t.unfinished()
 	}
 }

@@ -9,6 +9,7 @@ package session
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/omnitap/omnitap/proxy/timeline"
 	"github.com/omnitap/omnitap/proxy/wire/dialect"
@@ -54,16 +55,22 @@ type Session struct {
 	sink timeline.Sink
 	mem  *Memory
 
-	form    dialect.Form
-	flow    string
-	tracker tracker
-	early   []early // the client's messages ahead of the form
-	earlyUp int64   // when the one that is read again was written to the server
-	begun   int
-	open    []*turn
-	waiting []*turn // over, but their last chunk is not written yet
-	asks    []*ask
-	over    map[string]bool // keys of turns that are over, bounded
+	form      dialect.Form
+	guessed   bool // the form is the path's, no message told it
+	flow      string
+	tracker   tracker
+	early     []early // the client's messages ahead of the form
+	earlyText int     // bytes of text in them
+	earlyUp   int64   // when the one that is read again was written to the server
+	begun     int     // turns
+	next      int     // the next turn's number
+	kept      []int   // numbers kept for turns ahead of others
+	behind    int     // how many of them the turn that begins now stands behind
+	open      []*turn
+	waiting   []*turn // over, but their last chunk is not written yet
+	asks      []*ask
+	over      map[string]bool // keys of the last turns that are over
+	overs     []string        // the same, in order
 
 	input     input // since the last turn took its share
 	inRate    int
@@ -72,6 +79,7 @@ type Session struct {
 	model     string
 	modes     []string
 	format    string
+	split     string // how finely a speech stream cuts its text
 	outRate   int
 	binary    *turn
 	lastError *failure
@@ -84,6 +92,8 @@ type Session struct {
 	now   int64
 
 	analysis, reason string
+	superseded       bool   // an end of speech that nothing answered was given up
+	partial          string // why a message of the client is not known
 	flags            []string
 	warnings         []string
 }
@@ -93,7 +103,7 @@ type Session struct {
 const (
 	maxEarly = 256
 	maxAsks  = 1024
-	maxOver  = 256
+	maxOver  = 32
 )
 
 // early is a message of the client that came before the form was known.
@@ -113,14 +123,16 @@ func New(cfg *timeline.Config, id timeline.Identity, info Info, sink timeline.Si
 	return s
 }
 
-// Known reports whether some message told what the session is, or the path does
-// and the client spoke.
-func (s *Session) Known() bool {
-	return s.form != dialect.NoForm || s.flow != timeline.FlowOther && len(s.early) > 0
-}
+// Known reports whether some message told what the session is, or its path does.
+func (s *Session) Known() bool { return s.form != dialect.NoForm || s.flow != timeline.FlowOther }
 
 // Busy reports whether a turn is under way or asked for.
-func (s *Session) Busy() bool { return len(s.open) > 0 || len(s.waiting) > 0 || len(s.asks) > 0 }
+func (s *Session) Busy() bool {
+	if t, ok := s.tracker.(*sentences); ok && t.pending() {
+		return true
+	}
+	return len(s.open) > 0 || len(s.waiting) > 0 || len(s.asks) > 0 || s.askedEarly()
+}
 
 // Now sets the stamp of the read whose bytes are looked at next.
 func (s *Session) Now(mono int64) {
@@ -133,7 +145,7 @@ func (s *Session) Now(mono int64) {
 // Client takes a text message of the client.
 func (s *Session) Client(m *dialect.Message, at Span) {
 	s.count.message(&s.count.up, at.Last)
-	if m.Kind == dialect.InputAudio && m.Bytes > 0 {
+	if m.Bytes > 0 {
 		s.inBytes += m.Bytes
 	}
 	if m.Kind == dialect.Resume {
@@ -152,6 +164,8 @@ func (s *Session) client(m *dialect.Message, at Span) {
 		s.configured(m)
 	case dialect.InputAudio:
 		s.input.add(m.Bytes, at)
+	case dialect.Leave:
+		s.leave(at.First)
 	default:
 	}
 	s.tracker.client(m, at)
@@ -159,16 +173,36 @@ func (s *Session) client(m *dialect.Message, at Span) {
 
 // keep holds a message until the form is known: what it points into does not last.
 func (s *Session) keep(m *dialect.Message, at Span) {
-	if len(s.early) >= maxEarly {
-		s.flag("early_messages_dropped")
+	if s.full(m, at) {
 		return
 	}
+	s.earlyText += len(m.Text)
 	c := *m
 	c.Type = []byte(string(m.Type))
 	c.Text = []byte(string(m.Text))
 	c.Key = []byte(string(m.Key))
 	c.Parts = nil
 	s.early = append(s.early, early{c, at, 0})
+}
+
+// full reports whether there is no room for a message ahead of the form: half of
+// it is for those that ask.
+func (s *Session) full(m *dialect.Message, at Span) bool {
+	n := len(s.early)
+	asks := m.Kind == dialect.Ask || m.Kind == dialect.InputEnd
+	if s.earlyText+len(m.Text) <= maxText && (n < maxEarly/2 || asks && n < maxEarly) {
+		return false
+	}
+	s.flag("early_messages_dropped")
+	switch {
+	case asks:
+		s.partial = "messages ahead of the first answer were dropped"
+	case n > 0 && s.early[n-1].m.Kind == m.Kind && m.Kind == dialect.InputAudio: // sound is sound
+		last := &s.early[n-1]
+		last.m.Bytes += max(0, m.Bytes)
+		last.at.Last, last.at.End = at.Last, at.End
+	}
+	return true
 }
 
 // configured learns what the client asks for.
@@ -182,23 +216,35 @@ func (s *Session) configured(m *dialect.Message) {
 	if m.Format != "" {
 		s.format = m.Format
 	}
+	if m.Split != "" {
+		s.split = m.Split
+	}
 }
 
 // Server takes a text message of the server.
 func (s *Session) Server(m *dialect.Message, at Span) {
 	s.count.message(&s.count.down, at.Last)
-	if s.form == dialect.NoForm && m.Form != dialect.NoForm {
+	switch {
+	case s.form == dialect.NoForm && m.Form != dialect.NoForm:
 		s.become(m.Form)
+	case s.form == dialect.NoForm && m.Err != nil && s.askedEarly():
+		s.guessed = true // the error is the answer to what was asked
+		s.become(formOfFlow(s.flow))
+	case s.guessed && m.Form == s.form:
+		s.guessed = false
 	}
 	if m.Kind == dialect.Opened {
 		s.described(m)
 	}
 	if s.tracker == nil {
-		s.unformed(m)
+		s.unformed(m, at)
 		return
 	}
 	if s.replayed(m) {
 		return
+	}
+	if m.Kind == dialect.Over {
+		s.overBy(m)
 	}
 	s.names(m)
 	if m.Unknown {
@@ -209,13 +255,12 @@ func (s *Session) Server(m *dialect.Message, at Span) {
 }
 
 // unformed takes what comes before the form is known.
-func (s *Session) unformed(m *dialect.Message) {
+func (s *Session) unformed(m *dialect.Message, at Span) {
 	if m.Unknown {
 		s.count.unknown++
 	}
 	if m.Err != nil {
-		s.lastError = &failure{err: *m.Err, at: s.now}
-		s.count.errors++
+		s.sessionError(m, at)
 	}
 }
 
@@ -286,14 +331,27 @@ func inputRate(f dialect.Form) int {
 	return 16000
 }
 
+// dialect names the server's dialect and its form, as records carry them.
+func (s *Session) dialect() (server, variant string) {
+	if s.guessed {
+		return dialect.Unknown, ""
+	}
+	return s.form.Server(), s.form.String()
+}
+
 // described learns what the server says of the session.
 func (s *Session) described(m *dialect.Message) {
 	if m.Session != "" && s.count.serverID == "" {
 		s.count.serverID = m.Session
-		s.seq = s.mem.fresh(m.Session)
+		if s.form == dialect.Duplex {
+			s.seq = s.mem.fresh(m.Session)
+		}
 	}
 	if s.model == "" {
 		s.model = m.Model
+	}
+	if m.Split != "" {
+		s.split = m.Split
 	}
 	if m.Rate > 0 {
 		s.outRate = m.Rate
@@ -316,24 +374,31 @@ func (s *Session) names(m *dialect.Message) {
 func (s *Session) unknown(m *dialect.Message, at Span) {
 	s.count.unknown++
 	s.flag("unknown_events")
-	if t := s.only(); t != nil {
-		t.b.Event(&m.Event, at.End)
+	named := s.find(m.Key)
+	for _, t := range s.open {
+		if named == nil || t == named { // without a name it may be anybody's
+			t.b.Event(&m.Event, at.End)
+		}
 	}
 }
 
-// Malformed takes a text message that could not be read.
-func (s *Session) Malformed(server bool, at Span, why string) {
+// Malformed takes a message that could not be read: reason is a word for it.
+func (s *Session) Malformed(server bool, at Span, reason, why string) {
 	if server {
 		s.count.message(&s.count.down, at.Last)
 	} else {
 		s.count.message(&s.count.up, at.Last)
 	}
 	s.flag("malformed_message")
+	why = fmt.Sprintf("message that ends at byte %d: %s", at.End, why)
 	if t := s.only(); t != nil && server {
-		t.b.Trouble("malformed_json", fmt.Sprintf("message that ends at byte %d: %s", at.End, why))
+		t.b.Trouble(reason, why)
+		if reason == "malformed_deflate" { // its end may have been in it, or be as unreadable
+			t.b.BadFrames(reason, why)
+		}
 		return
 	}
-	s.warn(fmt.Sprintf("message that ends at byte %d: %s", at.End, why))
+	s.warn(why)
 }
 
 // Truncated takes a message over the bound: it was counted and hashed.
@@ -347,6 +412,7 @@ func (s *Session) Truncated(server bool, at Span, what string) {
 		return
 	}
 	s.count.message(&s.count.up, at.Last)
+	s.partial = what // it may have asked for the next turn
 }
 
 // BinaryStart starts a binary message of the server.
@@ -370,8 +436,12 @@ func (s *Session) Binary(p []byte) {
 // BinaryEnd ends it; size is its payload.
 func (s *Session) BinaryEnd(at Span, size int64) {
 	s.count.message(&s.count.down, at.Last)
+	if t := s.only(); t != nil && s.flow == timeline.FlowVideoOut {
+		t.b.Begin()
+		t.b.AddBytes(0, at.size())
+	}
 	if s.binary == nil {
-		if s.tracker != nil && size > 0 && s.form != dialect.VideoOut {
+		if size > 0 && s.flow != timeline.FlowVideoOut {
 			s.unattributed(size / 2)
 		}
 		return
@@ -400,6 +470,9 @@ func (s *Session) Sent(mono, off int64) {
 	}
 	for _, t := range s.open {
 		t.b.UpstreamSent(mono, off)
+		for _, a := range t.among {
+			a.sent(mono, off)
+		}
 	}
 }
 
@@ -415,16 +488,22 @@ func (s *Session) Wrote(mono, waited int64) {
 		waited = 0
 		s.record(t)
 	}
+	clear(s.waiting)
 	s.waiting = s.waiting[:0]
 }
 
-func (s *Session) flag(name string) {
-	for _, f := range s.flags {
-		if f == name {
-			return
-		}
+// Blocked notes that a write to the client failed after it had been blocked for
+// waited nanoseconds.
+func (s *Session) Blocked(waited int64) {
+	if len(s.open) > 0 {
+		s.open[0].b.Blocked(waited)
 	}
-	s.flags = append(s.flags, name)
+}
+
+func (s *Session) flag(name string) {
+	if !slices.Contains(s.flags, name) {
+		s.flags = append(s.flags, name)
+	}
 }
 
 func (s *Session) warn(text string) {
@@ -452,7 +531,7 @@ func (s *Session) Violation(server bool, why string) {
 	s.Analysis("lost", "server: "+why)
 	for _, t := range s.open {
 		t.b.Analysis("lost", "server: "+why)
-		t.b.BadFrames(why)
+		t.b.BadFrames("malformed_frames", why)
 	}
 	s.ends.broken = why
 }

@@ -21,7 +21,7 @@ type utterances struct {
 func (u *utterances) client(m *dialect.Message, at Span) {
 	switch m.Kind {
 	case dialect.InputText:
-		if u.text == nil {
+		if u.text == nil && u.early() == nil {
 			u.text = &ask{source: "input.text", at: at}
 		}
 	case dialect.Ask:
@@ -57,6 +57,10 @@ func (u *utterances) turn(key []byte) *turn {
 	if t := u.s.find(key); t != nil {
 		return t
 	}
+	if t := u.current; t != nil && t.unnamed { // an error told of it before its start
+		t.key, t.unnamed = string(key), false
+		return t
+	}
 	a := u.s.take(nil)
 	if a == nil && u.text != nil {
 		a, u.text = u.text, nil
@@ -79,7 +83,7 @@ func (u *utterances) server(m *dialect.Message, at Span) {
 	case dialect.Output:
 		u.turn(m.Key).output(m, at)
 	case dialect.UnitDone:
-		declared(u.turn(m.Key), m)
+		u.turn(m.Key).unit(m, at)
 	case dialect.Failed:
 		u.failed(m, at)
 	case dialect.TurnDone:
@@ -87,6 +91,9 @@ func (u *utterances) server(m *dialect.Message, at Span) {
 		if m.Total == 0 {
 			t.b.OwesNothing()
 			t.b.Flag("empty_input")
+		}
+		if t.err != nil {
+			t.unfinished()
 		}
 		u.s.marker(t, at)
 		u.current = nil
@@ -103,21 +110,45 @@ func declared(t *turn, m *dialect.Message) {
 	t.b.Declared(m.Bytes)
 }
 
+// failed takes an error. Whether the utterance fails by it the end of its sentence
+// says.
 func (u *utterances) failed(m *dialect.Message, at Span) {
 	t := u.current
 	if t == nil {
 		t = u.s.only()
 	}
-	if t == nil && len(u.s.asks) == 1 {
+	if t == nil && len(u.s.asks) > 0 {
 		t = u.s.begin(u.s.take(nil), "", "")
 		t.inputEnd(t.ask)
-		u.current = t
+		u.current, t.unnamed = t, true
 	}
 	if t == nil {
 		u.s.sessionError(m, at)
 		return
 	}
-	t.output(m, at)
+	t.err = &failure{err: *m.Err, at: at.Last, off: at.End}
+}
+
+// unit ends a sentence: error says that it failed.
+func (t *turn) unit(m *dialect.Message, at Span) {
+	declared(t, m)
+	switch {
+	case !m.Flag: // the error was about something else
+	case t.err != nil:
+		t.fail(t.err)
+	default:
+		t.b.Now(at.Last)
+		t.b.Said(timeline.ServerError, "unit_failed", at.End)
+	}
+	t.err = nil
+}
+
+// unfinished gives a turn that did not come to its end the error that was the
+// last thing told of it; one about a message is none of it.
+func (t *turn) unfinished() {
+	if t.err != nil && t.err.err.Type != "invalid_request_error" {
+		t.fail(t.err)
+	}
 }
 
 func (u *utterances) sounding(Span) *turn {
@@ -128,6 +159,9 @@ func (u *utterances) sounding(Span) *turn {
 }
 
 func (u *utterances) end() {
+	for _, t := range u.s.open {
+		t.unfinished()
+	}
 	for a := u.s.take(nil); a != nil; a = u.s.take(nil) {
 		u.s.begin(a, "", "").inputEnd(a)
 	}
@@ -173,6 +207,10 @@ func (u *sentences) add(p piece) {
 	if u.s.earlyUp != 0 {
 		p.ask.sent(u.s.earlyUp, p.ask.at.End)
 	}
+	if len(u.pieces) >= maxAsks {
+		u.s.flag("asks_dropped")
+		return
+	}
 	u.pieces = append(u.pieces, p)
 }
 
@@ -183,36 +221,68 @@ func (u *sentences) sent(mono, off int64) {
 	}
 }
 
-// asked finds what asked for a sentence, and drops what was spoken.
+// stops are the signs that end a sentence, as the server splits; clauses end at
+// some more.
+const (
+	stops       = ".!?。！？"
+	clauseStops = stops + ",;，；"
+)
+
+func (u *sentences) stops() string {
+	if u.s.split == "clause" {
+		return clauseStops
+	}
+	return stops
+}
+
+// asked finds what asked for a sentence, and drops what was spoken. Where the
+// server speaks what was not said, nothing tells.
 func (u *sentences) asked(sentence []byte) *ask {
 	i := bytes.Index(u.text, sentence)
-	if len(sentence) == 0 || i < 0 {
-		return u.latest()
+	if len(sentence) == 0 {
+		return nil
+	}
+	if i < 0 { // it stands for the next one that was said
+		if n := u.spoken(); n > 0 {
+			u.drop(n)
+		}
+		return nil
 	}
 	end := i + len(sentence)
 	last, _ := utf8.DecodeLastRune(sentence)
-	stops := strings.ContainsRune(".!?,;。！？，；", last)
+	stops := strings.ContainsRune(u.stops(), last)
 	for _, p := range u.pieces {
 		if p.end >= end && (p.flush || stops) {
 			u.drop(end)
 			return p.ask.again()
 		}
 	}
-	return u.latest()
+	return nil
+}
+
+// first returns the sentence that is spoken next, empty for none.
+func (u *sentences) first() []byte { return bytes.TrimSpace(u.text[:u.spoken()]) }
+
+// spoken returns the length of the text that is spoken next, 0 for none.
+func (u *sentences) spoken() int {
+	end := 0
+	if i := bytes.IndexAny(u.text, u.stops()); i >= 0 {
+		_, n := utf8.DecodeRune(u.text[i:])
+		end = i + n
+	}
+	for _, p := range u.pieces {
+		if p.flush && (end == 0 || p.end < end) {
+			end = p.end
+			break
+		}
+	}
+	return end
 }
 
 // again returns a copy: one message may ask for several sentences.
 func (a *ask) again() *ask {
 	c := *a
 	return &c
-}
-
-// latest is the last message that may have asked for something.
-func (u *sentences) latest() *ask {
-	if len(u.pieces) == 0 {
-		return nil
-	}
-	return u.pieces[len(u.pieces)-1].ask.again()
 }
 
 // drop forgets text up to end and the messages that lie before it.
@@ -256,14 +326,14 @@ func (u *sentences) server(m *dialect.Message, at Span) {
 	case dialect.UnitDone:
 		u.done(m, at)
 	case dialect.Failed:
-		if u.current == nil && u.pending() {
-			u.begin(m)
+		if u.current == nil && u.pending() && m.Err.Type != "invalid_request_error" {
+			u.begin(&dialect.Message{Event: dialect.Event{Text: u.first()}})
 		}
 		if u.current == nil {
 			u.s.sessionError(m, at)
 			return
 		}
-		u.current.output(m, at)
+		u.current.err = &failure{err: *m.Err, at: at.Last, off: at.End}
 	case dialect.TurnDone: // the session's end: nothing is left to be spoken
 		u.text, u.pieces = nil, nil
 	default:
@@ -275,11 +345,7 @@ func (u *sentences) done(m *dialect.Message, at Span) {
 	if t == nil {
 		t = u.begin(m)
 	}
-	declared(t, m)
-	if m.Flag {
-		t.b.Now(at.Last)
-		t.b.Said(timeline.ServerError, "unit_failed", at.End)
-	}
+	t.unit(m, at)
 	u.s.marker(t, at)
 	u.current, u.lastEnd = nil, at.Last
 }
@@ -296,11 +362,15 @@ func (u *sentences) pending() bool {
 			return true
 		}
 	}
-	return bytes.ContainsAny(u.text, ".!?。！？")
+	return bytes.ContainsAny(u.text, u.stops())
 }
 
 func (u *sentences) end() {
-	if u.current == nil && u.pending() {
-		u.begin(&dialect.Message{})
+	if u.current != nil {
+		u.current.unfinished()
+		return
+	}
+	if u.pending() {
+		u.begin(&dialect.Message{Event: dialect.Event{Text: u.first()}})
 	}
 }

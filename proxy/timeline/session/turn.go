@@ -1,6 +1,7 @@
 package session
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/omnitap/omnitap/proxy/timeline"
@@ -40,12 +41,16 @@ func (a *ask) sent(mono, off int64) {
 type turn struct {
 	b         *timeline.Builder
 	key       string
+	n         int
+	began     int64
 	ask       *ask
+	among     []*ask // what may have asked for it, where that is not known yet
 	format    string // of its binary messages
 	textDone  Span   // the end of its text, where that may be the end of all
 	sound     bool   // sound came behind textDone
 	err       *failure
 	cancelled bool
+	unnamed   bool // its key is not known yet
 }
 
 // failure is an error of the server that may concern a turn.
@@ -71,7 +76,7 @@ func (s *Session) wait(a *ask) {
 func (s *Session) take(fits func(*ask) bool) *ask {
 	for i, a := range s.asks {
 		if fits == nil || fits(a) {
-			s.asks = append(s.asks[:i], s.asks[i+1:]...)
+			s.asks = slices.Delete(s.asks, i, i+1)
 			return a
 		}
 	}
@@ -84,15 +89,15 @@ func (s *Session) begin(a *ask, key, serverID string) *turn {
 	if a != nil && len(a.modes) > 0 {
 		modes = a.modes
 	}
-	t := &turn{key: key, ask: a, format: s.format}
-	id := s.info.RequestID + "-t" + strconv.Itoa(s.begun)
+	t := &turn{key: key, ask: a, format: s.format, n: s.number(), began: s.now}
+	id := s.info.RequestID + "-t" + strconv.Itoa(t.n)
 	rate, from, nominal := s.rate()
+	server, variant := s.dialect()
 	t.b = timeline.NewTurn(s.cfg, s.id, s.sink, timeline.Turn{
-		Session: s.info.RequestID, N: s.begun, Flow: s.flow, Dialect: s.form.Server(), Variant: s.form.String(),
+		Session: s.info.RequestID, N: t.n, Flow: s.flow, Dialect: server, Variant: variant,
 		Method: s.info.Method, Path: s.info.Path, Model: s.model, Modalities: modes, Format: s.format,
 		ServerID: serverID, RequestID: id, Source: s.info.Source, Rate: rate, RateFrom: from, Nominal: nominal,
 	})
-	s.begun++
 	t.b.Now(s.now)
 	if s.ends.unread != "" {
 		t.b.Analysis("lost", s.ends.unread)
@@ -101,9 +106,27 @@ func (s *Session) begin(a *ask, key, serverID string) *turn {
 	if s.ends.deaf != "" {
 		t.b.Analysis("lost", s.ends.deaf)
 	}
+	if s.partial != "" {
+		t.b.PartlyAsked(s.partial)
+		s.partial = ""
+	}
 	s.asked(t, a)
+	s.tellEnds(t)
 	s.open = append(s.open, t)
 	return t
+}
+
+// number returns the number of the turn that begins: the next one, but for as many
+// as are kept for turns ahead of it.
+func (s *Session) number() int {
+	s.begun++
+	for len(s.kept) <= s.behind {
+		s.kept = append(s.kept, s.next)
+		s.next++
+	}
+	n := s.kept[s.behind]
+	s.kept = slices.Delete(s.kept, s.behind, s.behind+1)
+	return n
 }
 
 // asked ties a turn to what asked for it.
@@ -156,11 +179,8 @@ func (s *Session) rate() (rate int, from string, nominal bool) {
 
 // finish ends a turn that is over.
 func (s *Session) finish(t *turn) {
-	for i, x := range s.open {
-		if x == t {
-			s.open = append(s.open[:i], s.open[i+1:]...)
-			break
-		}
+	if i := slices.Index(s.open, t); i >= 0 {
+		s.open = slices.Delete(s.open, i, i+1)
 	}
 	s.forget(t.key)
 	if t.b.WaitsForWrite() && !s.done {
@@ -178,10 +198,16 @@ func (s *Session) forget(key string) {
 	if key == "" {
 		return
 	}
-	if s.over == nil || len(s.over) >= maxOver {
+	if s.over == nil {
 		s.over = map[string]bool{}
 	}
-	s.over[key] = true
+	if len(s.overs) >= maxOver {
+		delete(s.over, s.overs[0])
+		s.overs = s.overs[1:]
+	}
+	if !s.over[key] {
+		s.over[key], s.overs = true, append(s.overs, key)
+	}
 }
 
 // find returns the open turn with that key, nil for none.

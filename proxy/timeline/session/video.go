@@ -3,6 +3,7 @@ package session
 import (
 	"slices"
 
+	"github.com/omnitap/omnitap/proxy/timeline"
 	"github.com/omnitap/omnitap/proxy/wire/dialect"
 )
 
@@ -24,31 +25,45 @@ func (q *queries) client(m *dialect.Message, at Span) {
 	q.s.wait(&ask{source: string(m.Type), at: at, input: q.s.takeInput()})
 }
 
-// latest takes the last query; those before it were cancelled unbegun.
-func (q *queries) latest() *ask {
-	for len(q.s.asks) > 1 {
-		a := q.s.take(nil)
-		t := q.s.begin(a, "", "")
-		t.inputEnd(a)
-		t.b.Interrupted("next_query")
-		q.s.finish(t)
-	}
-	return q.s.take(nil)
-}
-
+// begin begins the turn of a response.start. With several queries waiting it may
+// be the first one's, on its way when the next was sent, or the last one's, those
+// before it cancelled unbegun: only what follows tells. See settle.
 func (q *queries) begin() *turn {
-	a := q.latest()
-	q.current = q.s.begin(a, "", "")
-	q.current.inputEnd(a)
-	q.current.b.Begin()
-	return q.current
+	var a *ask
+	if len(q.s.asks) == 1 {
+		a = q.s.take(nil)
+	}
+	q.s.behind = max(0, len(q.s.asks)-1) // the others were sent before, whosever this is
+	t := q.s.begin(a, "", "")
+	q.s.behind = 0
+	t.inputEnd(a)
+	t.b.Begin()
+	if a == nil {
+		t.among, q.s.asks = q.s.asks, nil
+	}
+	q.current = t
+	return t
 }
 
-func (q *queries) turn() *turn {
-	if q.current == nil {
-		q.begin()
+// settle ties the current turn to its query where several had waited: at index i
+// of them. Those before it were cancelled unbegun, those behind it wait again.
+func (q *queries) settle(i int) {
+	t := q.current
+	if t == nil || len(t.among) == 0 {
+		return
 	}
-	return q.current
+	among := t.among
+	t.among = nil
+	q.s.asked(t, among[i])
+	t.inputEnd(among[i])
+	for _, a := range among[:i] {
+		c := q.s.begin(a, "", "")
+		c.inputEnd(a)
+		c.b.Now(t.began)
+		c.b.Interrupted("next_query")
+		q.s.finish(c)
+	}
+	q.s.asks = append(among[i+1:], q.s.asks...)
 }
 
 // wantsSound reports whether sound is the last thing to come.
@@ -59,20 +74,11 @@ func (q *queries) wantsSound() bool {
 func (q *queries) server(m *dialect.Message, at Span) {
 	switch m.Kind {
 	case dialect.Started:
+		q.settle(0) // another start comes: the one before was an earlier query's
 		q.close(at, "next_query")
 		q.begin()
-	case dialect.Output:
-		q.turn().output(m, at)
-	case dialect.TextDone:
-		t := q.turn()
-		t.output(m, at)
-		t.textDone, t.sound = at, false
-		if t.err != nil || !q.wantsSound() {
-			q.done(at)
-		}
-	case dialect.AudioDone:
-		q.turn()
-		q.done(at)
+	case dialect.Output, dialect.TextDone, dialect.AudioDone:
+		q.output(m, at)
 	case dialect.Failed:
 		q.failed(m, at)
 	case dialect.TurnDone:
@@ -84,7 +90,30 @@ func (q *queries) server(m *dialect.Message, at Span) {
 	}
 }
 
+// output takes what a query that runs is answered; before its start and behind
+// its end there is none: that is left over from another one.
+func (q *queries) output(m *dialect.Message, at Span) {
+	t := q.current
+	switch {
+	case t == nil:
+		q.s.loose(m)
+	case m.Kind == dialect.AudioDone:
+		q.done(at)
+	case m.Kind == dialect.TextDone:
+		t.output(m, at)
+		t.textDone, t.sound = at, false
+		if t.err != nil || !q.wantsSound() {
+			q.done(at)
+		}
+	default:
+		t.output(m, at)
+	}
+}
+
 func (q *queries) done(at Span) {
+	if q.current != nil {
+		q.settle(len(q.current.among) - 1) // it was not cancelled: the last query's
+	}
 	q.s.marker(q.current, at)
 	q.current = nil
 }
@@ -96,15 +125,19 @@ func (q *queries) close(at Span, why string) {
 	if t == nil {
 		return
 	}
+	q.settle(len(t.among) - 1)
 	q.current = nil
 	t.b.Now(at.Last)
 	switch {
-	case t.textDone.End != 0 && !t.sound:
+	case t.err != nil: // it ended at its error
+	case t.textDone.End != 0 && !t.sound && !slices.Contains(q.s.modes, "audio"):
 		t.b.MarkerAt(t.textDone.Last, t.textDone.End)
-	case why != "":
-		t.b.Interrupted(why)
-	default:
+	case why == "":
 		return // the session is over, and this one was not
+	case len(q.s.asks) > 0:
+		t.b.Interrupted(why)
+	default: // nobody asked for the next one: the server went on without an end
+		t.b.Said(timeline.InvalidOutput, "missing_terminal", at.End)
 	}
 	q.s.finish(t)
 }
@@ -114,10 +147,14 @@ func (q *queries) failed(m *dialect.Message, at Span) {
 		q.s.sessionError(m, at)
 		return
 	}
-	t := q.turn()
+	t := q.current
+	if t == nil {
+		t = q.begin()
+	}
 	t.err = &failure{err: *m.Err, at: at.Last, off: at.End}
 	t.fail(t.err)
 	if t.textDone.End != 0 {
+		q.settle(len(t.among) - 1)
 		q.s.finish(t)
 		q.current = nil
 	}
@@ -126,7 +163,15 @@ func (q *queries) failed(m *dialect.Message, at Span) {
 func (q *queries) sounding(Span) *turn { return q.current }
 
 func (q *queries) end() {
-	if t := q.current; t != nil && t.textDone.End != 0 && !t.sound {
+	if t := q.current; t != nil { // whose it was is not known: it stays without a query
+		for _, a := range t.among[:max(0, len(t.among)-1)] {
+			c := q.s.begin(a, "", "")
+			c.inputEnd(a)
+			c.b.Now(t.began)
+			c.b.Interrupted("next_query")
+		}
+	}
+	if t := q.current; t != nil && t.textDone.End != 0 && !t.sound && !slices.Contains(q.s.modes, "audio") {
 		t.b.MarkerAt(t.textDone.Last, t.textDone.End)
 	}
 	for a := q.s.take(nil); a != nil; a = q.s.take(nil) {
@@ -164,7 +209,12 @@ func (v *videos) server(m *dialect.Message, at Span) {
 	case dialect.Started:
 		v.turn(m.ID).b.Begin()
 	case dialect.TurnDone:
-		v.s.marker(v.turn(""), at)
+		t := v.turn("")
+		if m.Flag { // stopped, as the client asked
+			t.b.Now(at.Last)
+			t.b.Interrupted("session.stop")
+		}
+		v.s.marker(t, at)
 	case dialect.Failed:
 		if v.s.only() == nil && len(v.s.asks) == 0 {
 			v.s.sessionError(m, at)

@@ -101,6 +101,7 @@ type Event struct {
 type Reader struct {
 	doc   jsonscan.Doc
 	parts []Part
+	msg   Message
 	// Brief says that ids and names are known already: they are not read again.
 	Brief bool
 }

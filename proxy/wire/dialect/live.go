@@ -105,23 +105,33 @@ type Message struct {
 	// Seq is the server's running number of the event, -1 for none.
 	Seq int64
 	// Flag is the message's yes or no: final of a commit, error of a unit's end,
-	// is_final of a segment, fatal of an error, split of a configuration.
+	// is_final of a segment, stopped of a session's end; of an error that the
+	// session goes on.
 	Flag bool
+	// Split is how finely a speech stream cuts its text, empty for nothing said.
+	Split string
 	// NewName and OldName say which generation of event names the audio event has.
 	NewName, OldName bool
 }
 
 // Client reads a text message of the client. An error is one of jsonscan's.
-func (r *Reader) Client(data []byte) (Message, error) {
-	m := Message{Unit: -1, Bytes: -1, Total: -1, Seq: -1}
-	m.Tokens = -1
+// The message is the reader's own, until its next one.
+func (r *Reader) Client(data []byte) (*Message, error) {
+	m := r.fresh()
 	if err := r.doc.Parse(data); err != nil {
 		return m, err
 	}
 	root := r.doc.Root()
 	m.Type = plain(root.Get("type"))
-	r.client(&m, root)
+	r.client(m, root)
 	return m, nil
+}
+
+// fresh returns the reader's message, empty.
+func (r *Reader) fresh() *Message {
+	r.msg = Message{Unit: -1, Bytes: -1, Total: -1, Seq: -1}
+	r.msg.Tokens = -1
+	return &r.msg
 }
 
 func (r *Reader) client(m *Message, root jsonscan.Value) {
@@ -147,9 +157,7 @@ func (r *Reader) client(m *Message, root jsonscan.Value) {
 	case "input.done", "input.commit", "response.create", "video.query", "session.start":
 		m.Kind = Ask
 		m.Bytes = decodedLen(root.Get("audio_data"))
-		for x := range root.Get("response").Get("modalities").All() {
-			m.Modalities = append(m.Modalities, x.Str())
-		}
+		m.Modalities = modalities(root.Get("response"))
 		m.Model = root.Get("model").Str()
 	case "sglang.input_audio.end", "transcription.done":
 		m.Kind = InputEnd
@@ -174,17 +182,23 @@ func configured(m *Message, root jsonscan.Value) {
 		s = root
 	}
 	m.Model = s.Get("model").Str()
-	for _, name := range []string{"modalities", "output_modalities"} {
-		for x := range s.Get(name).All() {
-			m.Modalities = append(m.Modalities, x.Str())
+	m.Modalities = modalities(s)
+	m.Format = s.Get("response_format").Str()
+	m.Split = s.Get("split_granularity").Str()
+}
+
+// modalities reads what is asked for, by either of its names.
+func modalities(v jsonscan.Value) []string {
+	var out []string
+	for _, name := range []string{"output_modalities", "modalities"} {
+		for x := range v.Get(name).All() {
+			out = append(out, x.Str())
 		}
-		if len(m.Modalities) > 0 {
+		if len(out) > 0 {
 			break
 		}
 	}
-	m.Format = s.Get("response_format").Str()
-	g := s.Get("split_granularity")
-	m.Flag = g.There() && g.Str() != "none"
+	return out
 }
 
 // decodedLen returns the size of what a base64 string holds, -1 for no string.
@@ -193,6 +207,9 @@ func decodedLen(v jsonscan.Value) int64 {
 		return -1
 	}
 	raw := v.Raw()
+	if !v.Plain() {
+		raw, _ = v.Text(nil)
+	}
 	n := len(raw)
 	for n > 0 && raw[n-1] == '=' {
 		n--

@@ -1,7 +1,7 @@
 package dialect
 
 import (
-	"strings"
+	"bytes"
 
 	"github.com/omnitap/omnitap/proxy/wire/jsonscan"
 )
@@ -12,7 +12,7 @@ type fields struct {
 	id, responseID, response, session, sessionID jsonscan.Value
 	delta, audio, data, audioB64, text           jsonscan.Value
 	format, rateHz, rate, failed                 jsonscan.Value
-	unit, utterance, segment, seq                jsonscan.Value
+	unit, utterance, segment, seq, index         jsonscan.Value
 }
 
 // pick goes over the members once.
@@ -56,68 +56,104 @@ func pick(root jsonscan.Value) (kind jsonscan.Value, f fields) {
 			f.utterance = m
 		case "segment_id":
 			f.segment = m
-		case "server_event_seq", "event_index":
+		case "server_event_seq":
 			f.seq = m
+		case "event_index":
+			f.index = m
 		}
 	}
 	return kind, f
 }
 
-// Server reads a text message of the server. An error is one of jsonscan's.
-func (r *Reader) Server(data []byte) (Message, error) {
-	m := Message{Unit: -1, Bytes: -1, Total: -1, Seq: -1}
-	m.Tokens = -1
+// Server reads a text message of the server. An error is one of jsonscan's. The
+// message is the reader's own, until its next one.
+func (r *Reader) Server(data []byte) (*Message, error) {
+	m := r.fresh()
 	if err := r.doc.Parse(data); err != nil {
 		return m, err
 	}
 	r.parts = r.parts[:0]
 	kind, f := pick(r.doc.Root())
 	m.Type = plain(kind)
-	if n, ok := f.seq.Int(); ok {
-		m.Seq = n
+	for _, v := range []jsonscan.Value{f.index, f.seq} {
+		if n, ok := v.Int(); ok {
+			m.Seq = n
+		}
 	}
 	if n, ok := f.unit.Int(); ok {
 		m.Unit = n
 	}
 	m.Key = key(f)
-	t := string(m.Type)
-	switch {
-	case strings.HasPrefix(t, "response."):
-		r.response(&m, t[len("response."):], f)
-	case strings.HasPrefix(t, "session."):
-		r.sessionEvent(&m, t[len("session."):], f)
-	case strings.HasPrefix(t, "audio."):
-		r.speechUnit(&m, t[len("audio."):], f)
-	case strings.HasPrefix(t, "input_audio_buffer."):
-		buffered(&m, t[len("input_audio_buffer."):])
-	case strings.HasPrefix(t, "transcription."):
-		r.transcription(&m, t[len("transcription."):], f)
-	case t == "error":
+	family, t, _ := bytes.Cut(m.Type, dot)
+	switch string(family) {
+	case "response":
+		r.response(m, t, f)
+	case "session":
+		r.sessionEvent(m, t, f)
+	case "audio":
+		r.speechUnit(m, t, f)
+	case "input_audio_buffer":
+		buffered(m, t)
+	case "transcription":
+		r.transcription(m, t, f)
+	case "error":
 		m.Kind, m.Err = Failed, failure(f.root)
+		fatal := f.root.Get("sglang").Get("fatal")
+		m.Flag = fatal.Kind() == jsonscan.Bool && !fatal.True() // it says that the session goes on
 		m.EventID = f.failed.Get("event_id").Str()
 	default:
-		r.passing(&m, t, f)
+		r.passing(m, family, f)
+	}
+	if f.seq.There() && (m.Form == NoForm || m.Form == Responses) {
+		m.Form = Duplex // only it numbers its events
 	}
 	m.Parts = r.parts
 	return m, nil
 }
 
+// maxKey bounds what names a turn: longer ones are none of these servers'.
+const maxKey = 256
+
 // key returns what names the turn: an id, or the digits of an index.
 func key(f fields) []byte {
-	for _, v := range []jsonscan.Value{f.responseID, f.response.Get("id"), f.segment, f.utterance} {
-		if v.There() {
-			return v.Raw()
+	for _, v := range [...]jsonscan.Value{f.responseID, f.response.Get("id"), f.segment, f.utterance} {
+		raw := v.Raw()
+		switch k := v.Kind(); {
+		case k != jsonscan.String && k != jsonscan.Number || len(raw) == 0 || len(raw) > maxKey:
+			continue
+		case k == jsonscan.String && !v.Plain():
+			raw, _ = v.Text(nil)
 		}
+		return raw
 	}
 	return nil
 }
 
+var dot = []byte{'.'}
+
+// formats are the names of sound formats: they are not made anew for each event.
+var formats = []string{"pcm16", "pcm", "pcm_s16le", "wav", "g711_ulaw", "g711_alaw", "mp3", "flac", "opus", "aac", "s16le"}
+
+// format returns the name of a sound format, empty for none.
+func format(v jsonscan.Value) string {
+	raw := v.Raw()
+	if v.Plain() {
+		for _, name := range formats {
+			if string(raw) == name {
+				return name
+			}
+		}
+	}
+	return v.Str()
+}
+
 // response reads response.*: the names of three dialects and two generations.
-func (r *Reader) response(m *Message, t string, f fields) {
-	switch t {
+func (r *Reader) response(m *Message, t []byte, f fields) {
+	switch string(t) {
 	case "audio.delta", "output_audio.delta":
 		m.Kind = Output
-		m.OldName, m.NewName = t == "audio.delta", t != "audio.delta"
+		m.OldName = string(t) == "audio.delta"
+		m.NewName = !m.OldName
 		r.sound(m, f)
 	case "text.delta", "output_text.delta", "audio_transcript.delta", "output_audio_transcript.delta":
 		m.Kind, m.Text = Output, r.text(f.delta)
@@ -126,7 +162,10 @@ func (r *Reader) response(m *Message, t string, f fields) {
 	case "function_call_arguments.delta", "function_call_arguments.done":
 		m.Kind, m.Tool = Output, true
 	case "text.done", "output_text.done", "audio_transcript.done", "output_audio_transcript.done":
-		m.Kind = TextDone
+		m.Kind, m.Final = TextDone, true // its text counts where no delta came
+		if m.Text = r.text(f.text); m.Text == nil {
+			m.Text = r.text(f.root.Get("transcript"))
+		}
 	case "audio.done", "output_audio.done":
 		m.Kind = AudioDone
 		m.Flag = f.root.Get("has_audio").True()
@@ -138,9 +177,14 @@ func (r *Reader) response(m *Message, t string, f fields) {
 		m.ID = string(m.Key)
 	case "start":
 		m.Kind, m.Form = Started, VideoChat
-	case "done", "cancelled", "failed", "incomplete":
-		m.Kind = TurnDone
-		ended(m, t, f)
+	case "done":
+		ended(m, "", f)
+	case "cancelled":
+		ended(m, "cancelled", f)
+	case "failed":
+		ended(m, "failed", f)
+	case "incomplete":
+		ended(m, "incomplete", f)
 	case "listen":
 		m.Kind, m.Form = Listening, Duplex
 	case "speak", "output_item.added", "output_item.done", "content_part.added", "content_part.done":
@@ -161,18 +205,20 @@ func (r *Reader) sound(m *Message, f fields) {
 	if rate == 0 {
 		rate = number(f.rate)
 	}
-	r.part(&m.Event, v, Part{Format: f.format.Str(), Rate: rate})
+	r.part(&m.Event, v, Part{Format: format(f.format), Rate: rate})
+	m.Text = r.text(f.text)
 }
 
-// ended reads how a response ended, nested or flat.
-func ended(m *Message, t string, f fields) {
+// ended reads how a response ended, nested or flat; status is what its name says.
+func ended(m *Message, status string, f fields) {
+	m.Kind = TurnDone
 	src := f.response
 	if src.Kind() != jsonscan.Object {
 		src = f.root
 	}
 	m.Status = src.Get("status").Str()
-	if m.Status == "" && t != "done" {
-		m.Status = t
+	if m.Status == "" {
+		m.Status = status
 	}
 	d := src.Get("status_details")
 	m.Reason = d.Get("reason").Str()
@@ -182,28 +228,37 @@ func ended(m *Message, t string, f fields) {
 	if d.Get("error").There() {
 		m.Err = failure(d)
 	}
-	if n, ok := src.Get("usage").Get("output_tokens").Int(); ok {
-		m.Tokens = n
+	usage := src.Get("usage")
+	for _, name := range []string{"completion_tokens", "output_tokens"} {
+		if n, ok := usage.Get(name).Int(); ok {
+			m.Tokens = n
+		}
 	}
 }
 
 // sessionEvent reads session.*.
-func (r *Reader) sessionEvent(m *Message, t string, f fields) {
-	switch t {
+func (r *Reader) sessionEvent(m *Message, t []byte, f fields) {
+	switch string(t) {
 	case "created", "updated", "configured":
 		m.Kind = Opened
-		m.Form = formOf(t, f)
+		m.Form = formOf(string(t), f)
 		r.description(m, f)
 	case "done":
 		m.Kind = TurnDone
 		if n, ok := f.root.Get("total_sentences").Int(); ok {
 			m.Total = n
 		}
-		m.Flag = f.sessionID.There()
+		m.Flag = f.root.Get("stopped").True()
+		switch {
+		case f.utterance.There():
+			m.Form = SpeechVLLM
+		case f.sessionID.There() && m.Total >= 0:
+			m.Form = SpeechSGLang
+		}
 	case "closed", "expired", "replaced", "resync_required":
 		m.Kind, m.Reason = Over, f.root.Get("reason").Str()
-		if m.Reason == "" && t != "closed" {
-			m.Reason = t
+		if m.Reason == "" && string(t) != "closed" {
+			m.Reason = string(t)
 		}
 	default:
 	}
@@ -241,6 +296,7 @@ func (r *Reader) description(m *Message, f fields) {
 		}
 	}
 	m.Model = s.Get("model").Str()
+	m.Split = f.root.Get("split_granularity").Str()
 	granted, a := s.Get("sglang").Get("granted"), s.Get("audio")
 	for _, v := range []jsonscan.Value{granted.Get("output_audio_format").Get("rate"), a.Get("output").Get("format").Get("rate"), a.Get("output").Get("sample_rate_hz")} {
 		if n := number(v); n > 0 && m.Rate == 0 {
@@ -252,14 +308,7 @@ func (r *Reader) description(m *Message, f fields) {
 			m.InputRate = n
 		}
 	}
-	for _, name := range []string{"output_modalities", "modalities"} {
-		if len(m.Modalities) > 0 {
-			break
-		}
-		for x := range s.Get(name).All() {
-			m.Modalities = append(m.Modalities, x.Str())
-		}
-	}
+	m.Modalities = modalities(s)
 	m.Format = s.Get("output_audio_format").Str()
 	if m.Format == "" {
 		m.Format = f.root.Get("response_format").Str()
@@ -267,13 +316,15 @@ func (r *Reader) description(m *Message, f fields) {
 }
 
 // speechUnit reads audio.*: one sentence of a speech stream.
-func (r *Reader) speechUnit(m *Message, t string, f fields) {
+func (r *Reader) speechUnit(m *Message, t []byte, f fields) {
 	m.Form = SpeechVLLM
-	if !f.utterance.There() {
+	if f.id.There() && !f.utterance.There() {
 		m.Form = SpeechSGLang
 	}
-	m.Format = f.format.Str()
-	switch t {
+	m.Format = format(f.format)
+	switch string(t) {
+	case "cancelled": // the native duplex form's own
+		m.Kind, m.Form, m.Status, m.Reason = TurnDone, Duplex, "cancelled", f.root.Get("reason").Str()
 	case "start":
 		m.Kind, m.ID, m.Rate = Started, f.id.Str(), number(f.rate)
 		m.Text = r.text(f.root.Get("sentence_text"))
@@ -293,8 +344,8 @@ func (r *Reader) speechUnit(m *Message, t string, f fields) {
 }
 
 // buffered reads input_audio_buffer.*.
-func buffered(m *Message, t string) {
-	switch t {
+func buffered(m *Message, t []byte) {
+	switch string(t) {
 	case "speech_started":
 		m.Kind = SpeechStart
 	case "speech_stopped":
@@ -307,12 +358,12 @@ func buffered(m *Message, t string) {
 
 // transcription reads transcription.*: the model's answer in vLLM-Omni's turn
 // dialect, the user's words in SGLang-Omni's transcription sessions.
-func (r *Reader) transcription(m *Message, t string, f fields) {
-	switch t {
+func (r *Reader) transcription(m *Message, t []byte, f fields) {
+	switch string(t) {
 	case "delta":
 		m.Kind, m.Form, m.Text = Output, TurnRealtime, r.text(f.delta)
 	case "done":
-		m.Kind, m.Form = TextDone, TurnRealtime
+		m.Kind, m.Form, m.Final, m.Text = TextDone, TurnRealtime, true, r.text(f.text)
 		if n, ok := f.root.Get("usage").Get("completion_tokens").Int(); ok {
 			m.Tokens = n
 		}
@@ -327,8 +378,8 @@ func (r *Reader) transcription(m *Message, t string, f fields) {
 }
 
 // passing reads what is left: much of it only acknowledges.
-func (r *Reader) passing(m *Message, t string, f fields) {
-	switch t {
+func (r *Reader) passing(m *Message, family []byte, f fields) {
+	switch string(m.Type) {
 	case "video.start":
 		m.Kind, m.Form, m.ID = Started, VideoOut, f.root.Get("request_id").Str()
 	case "video.frames.consumed":
@@ -337,14 +388,13 @@ func (r *Reader) passing(m *Message, t string, f fields) {
 		m.Form = VideoChat
 	case "input.committed":
 		m.Kind = Committed
-	case "video.chunk_metadata", "rate_limits.updated", "pong", "overlap.decision", "playback.acknowledged":
+	case "pong":
 	default:
-		for _, prefix := range []string{"conversation.", "sglang.", "input.", "output_audio_buffer.", "playback.", "video.", "duplex."} {
-			if strings.HasPrefix(t, prefix) {
-				return
-			}
+		switch string(family) {
+		case "conversation", "sglang", "input", "output_audio_buffer", "playback", "video", "duplex", "rate_limits", "overlap":
+		default:
+			r.unknown(m, f.root)
 		}
-		r.unknown(m, f.root)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -69,6 +70,9 @@ func (c *conn) exchange(index int) bool {
 		return false
 	}
 	c.in.N = maxBody * 2 // chunked framing included
+	if hr.Header.Get("Upgrade") != "" {
+		c.in.N = math.MaxInt64 // a session has no end in bytes
+	}
 	x := &exchange{c: c, req: newRequest(hr)}
 	if handler, ok := control[x.req.method+" "+x.req.path]; ok {
 		return x.readBody(hr) == nil && x.play(handler(x)) && !x.req.close
@@ -91,7 +95,7 @@ func (c *conn) exchange(index int) bool {
 func newRequest(hr *http.Request) *request {
 	old := !hr.ProtoAtLeast(1, 1)
 	return &request{
-		method: hr.Method, path: hr.URL.Path, header: hr.Header, old: old,
+		method: hr.Method, path: hr.URL.Path, header: hr.Header, hr: hr, old: old,
 		close: hr.Close || (old && !strings.EqualFold(hr.Header.Get("Connection"), "keep-alive")),
 	}
 }

@@ -9,7 +9,7 @@
 //	truth := s.Requests()        // what was really sent, and when
 //
 // Not in here: any model, compressed audio (mp3, flac, opus are refused with
-// 400), TLS, HTTP/2, and the WebSocket flows, which come as one file each.
+// 400), TLS and HTTP/2.
 // Uploads are read and ignored. The mock does not check what a server would
 // reject beyond the few requests named below.
 //
@@ -26,6 +26,7 @@
 //   - POST /v1/images/generations: JSON with one PNG.
 //   - POST /v1/videos, GET /v1/videos/{id}, GET /v1/videos/{id}/content and
 //     POST /v1/videos/sync: a job that takes job_ms, or the bytes at once.
+//   - WebSockets, see below.
 //   - GET /health, GET /v1/models.
 //   - GET /mock/requests: the ground truth, a list of Truth. POST /mock/reset
 //     empties it and starts ids anew. POST /mock/step {"n":1} opens the fault
@@ -37,6 +38,42 @@
 // refused in the dialect's own error shape; anything else that the mock cannot
 // do is a 4xx that says so.
 //
+// # WebSocket flows
+//
+// Vllm-omni (openai knows the third only):
+//
+//   - /v1/audio/speech/stream: speech; a turn is an utterance.
+//   - /v1/realtime: realtime, turn-based; a turn is a pair of commits. With the
+//     script's realtime set to openai: realtime-openai, a turn is a response.
+//   - /v1/realtime?duplex=1, or realtime set to duplex: duplex in the Realtime
+//     projection; a turn is a response. It answers through the chat path (a whole
+//     WAV a delta) or, with native, as a model that is duplex itself: a unit of
+//     input (units, unit_ms) yields response.listen or an answer, pcm16 or G.711
+//     as the session asks. A native session can be resumed with its token. Loud
+//     input of 1.2 s interrupts an answer of the chat path.
+//   - /v1/duplex: duplex-native, the same sessions in their own vocabulary; in
+//     variant 0.30 an alias of the one before.
+//   - /v1/video/chat/stream: video-chat; a turn is a query.
+//   - /v1/realtime/video: video-out; the one turn is the session. Binary messages
+//     count as chunks, not as audio.
+//
+// Sglang-omni:
+//
+//   - /v1/audio/speech/stream: speech-sglang; a turn is a sentence.
+//   - /v1/realtime: realtime-sglang; voice detection makes turns of the audio that
+//     comes, and new speech interrupts an answer. Its clock is the audio's.
+//   - /v1/realtime with the script's realtime set to shared (native units) or
+//     turn-based: duplex-sglang; a turn is a response.
+//   - /v1/realtime?intent=transcription: realtime-transcription; a turn is a
+//     segment of speech, its text the hypotheses in heard.
+//
+// Any other path with an upgrade is refused with 403. permessage-deflate is
+// accepted if the script says deflate. Session objects hold what the recorded
+// servers say; settings in them have no effect beyond modalities, formats, voice
+// detection and what is named here. What was never recorded is by the documents:
+// realtime-openai, video-out, turn-based, word timestamps, the answer to
+// session.resume (session.resumed), commits of audio and barge-in in duplex.
+//
 // Like the real servers it takes a client's FIN as a wish to cancel: the
 // generation stops, the connection is closed and the truth says when.
 //
@@ -44,7 +81,10 @@
 //
 // A request is answered by the server's script with its own laid over it, key
 // by key: from the header X-Mock-Script, else from the key mock of the JSON
-// body (or form). The keys are the fields of Script; where a duration is
+// body (or form), else from the key mock of the query. In a WebSocket session
+// the key mock of the message that configures it (session.config, .update,
+// .create, .start, at its top or in its session) is laid over that for all turns
+// to come, the key mock of a message that asks for a turn for that turn. The keys are the fields of Script; where a duration is
 // meant the key ends in _ms. An unknown key is refused with 400.
 //
 //	curl … -H 'X-Mock-Script: {"tone":"ramp","samples":[240,1920],"chunks":9,"gap_ms":80,"faults":["reset=after:3"]}'
@@ -63,6 +103,14 @@
 // chunks), byte:N (of the body), output (behind the last text or audio, before
 // what ends the stream) or end (before the zero chunk). The texts of the table
 // are those of Faults.
+//
+// In a WebSocket session a point is one of each turn: head is before its first
+// event, byte:N counts the bytes of its frames, end is behind the event that ends
+// it; only start is the session's own, before the handshake's answer. An event is
+// a message, whatever else is said of SSE events; what concerns roles, finish
+// reasons, lines, HTTP chunks and lengths has no effect. Faults of frames
+// (fragments, segments, merge, burst, half-close, send-buffer, ping-every, no-pong,
+// no-close-reply) are those of the script that the handshake had.
 //
 //	role-only[=on|off] (chat)
 //		a role-only delta comes first; without this fault as the real server does it (on for vllm-omni and openai text, off for sglang-omni)
@@ -160,6 +208,32 @@
 //		an idle connection is closed after DURATION; without it never
 //	send-buffer=BYTES (all)
 //		SO_SNDBUF, so that a client that does not read is felt early
+//	fragments=N[+ping:TEXT] (ws)
+//		every message comes in N frames (empty ones if it is shorter), with a ping between them if asked for
+//	ping-every=DURATION (ws)
+//		the server pings every DURATION
+//	no-pong (ws)
+//		the client's pings are not answered
+//	no-close-reply (ws)
+//		the client's close frame is not answered, the connection stays open
+//	close=CODE|empty|byte[+at:POINT][+reason:TEXT] (ws)
+//		a close frame at POINT (default end) with any code from 0 to 65535, an empty or a one-byte payload, then FIN
+//	bad-frame=masked|rsv1|rsv2|opcode|big-ping|split-ping|continuation|utf8|long-length[+at:POINT] (ws)
+//		a frame that no server should send, at POINT (default after:1)
+//	server-half-close[=POINT] (ws)
+//		FIN at POINT without a close frame, but the client's messages are read on; default after:1
+//	deaf[=POINT][+for:DURATION] (ws)
+//		the server reads nothing from its socket from POINT (default after:1) on, for DURATION or for ever, and goes on sending
+//	skip=TYPE[/TYPE…] (ws)
+//		events of these types are not sent; types may end in *
+//	late-done=DURATION (ws)
+//		the event that ends a turn comes DURATION late
+//	late-audio=N[+gap:DURATION][+id:same|none] (ws)
+//		N more audio chunks of ten samples follow a cancel or an interruption, DURATION apart (default 10ms), with the response's id or with none
+//	replay=N (ws)
+//		the last N events of the turn before are sent again in front of the next turn's first, byte for byte
+//	unknown=N (ws)
+//		an event of an unknown type that holds base64 stands before each of a turn's first N audio events
 //
 // # Ground truth
 //
@@ -168,4 +242,11 @@
 // a thing's first byte and right after the one with its last. Faults that lose
 // or repeat samples change what is written; clean_samples keeps the length
 // that there was before.
+//
+// A WebSocket session has an entry for the connection (form session) and one for
+// each turn (form turn), with the session's name on the wire, else the connection's
+// number, and the turn's number from 0. A turn's request is the message that asked
+// for it, or the audio in which voice detection heard the end. A message's stamp is
+// that of its frames. Samples that went out once more, or after the turn's end, are
+// in extra_samples only.
 package mock

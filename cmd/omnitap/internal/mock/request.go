@@ -23,7 +23,8 @@ const maxBody = 256 << 20 // of a request, held in memory
 type request struct {
 	method, path string
 	header       http.Header
-	old, close   bool // HTTP/1.0; no request follows
+	hr           *http.Request // without its body
+	old, close   bool          // HTTP/1.0; no request follows
 	body         []byte
 	form         map[string]string // of a multipart body
 	fields       map[string]json.RawMessage
@@ -34,6 +35,7 @@ type request struct {
 type exchange struct {
 	c      *conn
 	req    *request
+	own    script.Script // before defaults
 	script script.Script
 	f      script.Set
 	rec    *truth.Record
@@ -132,11 +134,14 @@ func (x *exchange) prepare(index int) error {
 	if v := x.req.form["mock"]; len(object) == 0 && v != "" {
 		object = []byte(v)
 	}
+	if v := x.req.hr.URL.Query().Get("mock"); len(object) == 0 {
+		object = []byte(v)
+	}
 	own, err := srv.cfg.Script.Overlay(object)
 	if err != nil {
 		return err
 	}
-	x.script = own.WithDefaults(srv.cfg.Dialect)
+	x.own, x.script = own, own.WithDefaults(srv.cfg.Dialect)
 	if err := x.script.Validate(); err != nil {
 		return err
 	}

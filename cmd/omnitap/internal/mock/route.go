@@ -50,6 +50,9 @@ func (x *exchange) run() bool {
 	if len(x.script.Raw) > 0 {
 		return wire.Raw(x.call(), x.script.Raw)
 	}
+	if x.upgrade() {
+		return false
+	}
 	a := x.plan()
 	a.Disturb(&x.f)
 	return x.play(a)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/script"
+	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/session"
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/truth"
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/wire"
 )
@@ -22,6 +23,8 @@ type Server struct {
 	faults script.Set // of cfg
 	log    truth.Log
 	steps  chan struct{} // permits for the fault gate
+
+	sessions session.Store
 
 	mu       sync.Mutex // protects all below
 	conns    int

@@ -4,7 +4,6 @@ import (
 	"strings"
 
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/plan"
-	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/tone"
 )
 
 const sseType = "text/event-stream; charset=utf-8"
@@ -92,59 +91,13 @@ func (x *exchange) plain(it plan.Item) plan.Piece {
 }
 
 // file wraps samples in a WAV file as its declared shape and the faults say.
-func (x *exchange) file(c plan.Chunk) []byte {
-	return append(x.wavHeader(c, uint32(len(c.PCM))), c.PCM...)
-}
+func (x *exchange) file(c plan.Chunk) []byte { return plan.File(&x.f, c) }
 
-func (x *exchange) wavHeader(c plan.Chunk, size uint32) []byte {
-	if x.f.Placeholder != nil {
-		size = *x.f.Placeholder
-	}
-	h, err := tone.Header(c.Rate, c.Channels, size)
-	if err != nil { // the encoder writes to memory
-		return nil
-	}
-	return h
-}
+func (x *exchange) wavHeader(c plan.Chunk, size uint32) []byte { return plan.WAVHeader(&x.f, c, size) }
 
-// payload is the JSON value of an audio event: base64 of a file or of bare
-// samples.
+// payload is the JSON value of an audio event.
 func (x *exchange) payload(it plan.Item, format string) string {
-	c := it.Audio
-	if it.Kind == plan.Empty {
-		switch it.Text {
-		case "null":
-			return "null"
-		case "header":
-			return `"` + encode(x.file(c)) + `"`
-		}
-		return `""`
-	}
-	b := c.PCM
-	if format == "wav" || x.f.HeaderEach {
-		b = x.file(c)
-	}
-	text := encode(b)
-	if c.N == x.f.BadBase64 {
-		text = x.damage(text)
-	}
-	return `"` + text + `"`
-}
-
-// damage spoils base64 as the fault says.
-func (x *exchange) damage(text string) string {
-	half := len(text) / 2
-	switch {
-	case x.f.Base64Form == "urlsafe":
-		return strings.NewReplacer("+", "-", "/", "_").Replace(text)
-	case x.f.Base64Form == "unpadded":
-		return strings.TrimRight(text, "=")
-	case x.f.Base64Form == "newline":
-		return text[:half] + `\n` + text[half:]
-	case half > 0:
-		return text[:half] + "*" + text[half+1:]
-	}
-	return text
+	return plan.Payload(&x.f, it, format == "wav")
 }
 
 // finish is the finish_reason as a JSON value.

@@ -11,7 +11,7 @@ type Fault struct {
 	// Name and Arg make its grammar: "name" or "name=arg"; an Arg in square
 	// brackets may be left out.
 	Name, Arg string
-	// Where it applies: all, sse, chat, wav, raw, audio, whole.
+	// Where it applies: all, sse, chat, wav, raw, audio, whole, ws.
 	Where string
 	// Doc says in one sentence what goes over the wire.
 	Doc string
@@ -35,7 +35,8 @@ func Faults() []Fault {
 	out := make([]Fault, 0, 64)
 	out = append(out, eventFaults()...)
 	out = append(out, audioFaults()...)
-	return append(out, wireFaults()...)
+	out = append(out, wireFaults()...)
+	return append(out, socketFaults()...)
 }
 
 // Parse reads faults written "name" or "name=value" into a script. An
@@ -78,6 +79,21 @@ type Set struct {
 	Merge, ChunkEvents                          int
 	Interim                                     []int
 	ChunkBytes                                  []int
+	// WebSocket
+	Fragments              int
+	FragmentPing           []byte
+	PingEvery              time.Duration
+	NoPong, NoCloseReply   bool
+	HalfCloseAt, DeafAt    Point
+	DeafFor                time.Duration
+	CloseAt, BadFrameAt    Point
+	ClosePayload           []byte
+	BadFrame               string
+	Skip                   []string
+	LateDone, LateAudioGap time.Duration
+	LateAudio, Replay      int
+	LateAudioID            string
+	Unknown                int
 }
 
 // Compile parses a list of faults.

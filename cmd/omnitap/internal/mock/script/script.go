@@ -107,6 +107,38 @@ type Script struct {
 	ErrorMessage string `json:"error_message,omitempty"`
 	ErrorCode    int    `json:"error_code,omitempty"`
 
+	// Realtime picks what the WebSocket /v1/realtime speaks: in vllm-omni turn,
+	// openai or duplex, in sglang-omni conversation, shared (native duplex) or
+	// turn-based. Default: turn and conversation, unless the query asks for
+	// duplex=1 or intent=transcription; the dialect openai knows openai only.
+	Realtime string `json:"realtime,omitempty"`
+	// Native makes a duplex session of vllm-omni a model-native one. Default:
+	// as the client's minicpmo45_native_duplex says.
+	Native bool `json:"native,omitempty"`
+	// Names of audio events in vllm-omni: old (response.audio.*), new
+	// (response.output_audio.*) or mixed (in turns). Default old, in variant
+	// 0.30 new.
+	Names string `json:"names,omitempty"`
+	// Eager lets a realtime turn answer from its first commit on, not from the
+	// final one.
+	Eager bool `json:"eager,omitempty"`
+	// Units is what a native duplex model does with each unit of input, over
+	// and over: listen or speak. Default listen, speak in vllm-omni, where speak
+	// is a whole answer; speak, listen, listen in sglang-omni, where an answer
+	// takes a unit a chunk.
+	Units []string `json:"units,omitempty"`
+	// UnitMS is the length of an input unit in ms. Default 1000 in vllm-omni,
+	// 200 in sglang-omni.
+	UnitMS float64 `json:"unit_ms,omitempty"`
+	// Heard are the transcription deltas of what the user said. Default: three.
+	Heard []string `json:"heard,omitempty"`
+	// Deflate accepts permessage-deflate on a WebSocket if the client offers
+	// it, without context take-over.
+	Deflate bool `json:"deflate,omitempty"`
+	// DeflateMin is the size in bytes below which a message is not compressed.
+	// Default 0.
+	DeflateMin int `json:"deflate_min,omitempty"`
+
 	// Steps replaces text, chunks, order and times by a list of events.
 	Steps []Step `json:"steps,omitempty"`
 	// Raw replaces the whole answer, status line included, by given bytes.
@@ -264,6 +296,22 @@ func (s Script) WithDefaults(dialect string) Script {
 	s.Framing = cmp.Or(s.Framing, "chunked")
 	s.FinishReason = cmp.Or(s.FinishReason, "stop")
 	s.ErrorCode = cmp.Or(s.ErrorCode, 500)
+	return s.withSocketDefaults()
+}
+
+func (s Script) withSocketDefaults() Script {
+	s.Names = cmp.Or(s.Names, map[string]string{"0.30": "new"}[s.Variant], "old")
+	units, length := []string{"listen", "speak"}, 1000.0
+	if s.Dialect == DialectSGLang {
+		units, length = []string{"speak", "listen", "listen"}, 200
+	}
+	if len(s.Units) == 0 {
+		s.Units = units
+	}
+	s.UnitMS = cmp.Or(s.UnitMS, length)
+	if s.Heard == nil {
+		s.Heard = []string{"Is", " this", " on?"}
+	}
 	return s
 }
 
@@ -304,9 +352,21 @@ func (s Script) Validate() error {
 		oneOf("dialect", s.Dialect, DialectVLLM, DialectSGLang, DialectOpenAI),
 		oneOf("variant", s.Variant, "", "g0", "g1", "0.30", "raw", "sse", "whole"),
 		oneOf("order", s.Order, "interleaved", "text-first", "audio-first"),
+		oneOf("realtime", s.Realtime, "", "turn", "openai", "duplex", "conversation", "shared", "turn-based"),
+		oneOf("names", s.Names, "old", "new", "mixed"),
+		positive("unit_ms", int(s.UnitMS), 1<<20), units(s.Units),
 		oneOf("line_end", s.LineEnd, "lf", "crlf", "cr"),
 		oneOf("framing", s.Framing, "chunked", "length", "close"),
 		positive("chunks", s.Chunks, 1<<20), positive("rate", s.Rate, 1<<20), positive("channels", s.Channels, 16),
 		tone.Check(s.Tone), size,
 	)
+}
+
+func units(list []string) error {
+	for _, u := range list {
+		if u != "listen" && u != "speak" {
+			return fmt.Errorf("unit is %q, want listen or speak", u)
+		}
+	}
+	return nil
 }

@@ -23,6 +23,8 @@ const (
 	Shutdown   plan.Ending = "shutdown"       // Serve ended
 	Running    plan.Ending = "running"        // not yet ended
 	Rejected   plan.Ending = "upload-refused" // 413 and RST in mid-upload
+	Cancelled  plan.Ending = "cancelled"      // a turn that was cancelled or interrupted
+	Closed     plan.Ending = "closed"         // a close frame where more was due
 )
 
 // Stamp is CLOCK_MONOTONIC in ns right before the write call that carried the
@@ -34,7 +36,8 @@ type Stamp struct {
 
 // Stamps are the times of one answer. What did not happen is null.
 type Stamps struct {
-	// RequestNS is when the request was read to its last byte.
+	// RequestNS is when the request, or the message that asks for a turn, was
+	// read to its last byte.
 	RequestNS int64 `json:"request_ns"`
 	// Head is the status line and the fields.
 	Head *Stamp `json:"head"`
@@ -64,7 +67,12 @@ type Truth struct {
 	// Method and Path as received, without query.
 	Method string `json:"method"`
 	Path   string `json:"path"`
-	// Flow is chat, speech, …; Form is sse, raw, whole or json.
+	// Session is the name of a WebSocket session and Turn counts its turns from
+	// 0. A session has one entry with the form session, for the connection, and
+	// one with the form turn for each turn.
+	Session string `json:"session,omitempty"`
+	Turn    int    `json:"turn,omitempty"`
+	// Flow is chat, speech, …; Form is sse, raw, whole, json, session or turn.
 	Flow    string `json:"flow"`
 	Form    string `json:"form"`
 	Dialect string `json:"dialect"`
@@ -77,11 +85,21 @@ type Truth struct {
 	// SamplesPerChunk counts sample frames, Samples is their sum.
 	SamplesPerChunk []int `json:"samples_per_chunk"`
 	Samples         int   `json:"samples"`
+	// ExtraSamples were sent once more or after the turn's end: they are in no
+	// other number here.
+	ExtraSamples int `json:"extra_samples,omitempty"`
+	// Events are the types of a turn's events in their order; binary is a
+	// binary message.
+	Events []string `json:"events,omitempty"`
+	// Close is the payload of the close frame that was sent: a code, or its
+	// length in bytes. Empty if none was.
+	Close string `json:"close,omitempty"`
 	// CleanSamples is the length of the signal before any fault.
 	CleanSamples int `json:"clean_samples"`
 	Rate         int `json:"rate"`
 	Channels     int `json:"channels"`
-	// SHA256 is of the s16le bytes as sent, without containers.
+	// SHA256 is of the s16le bytes as sent, without containers; of G.711 the
+	// bytes expanded.
 	SHA256 string `json:"sha256"`
 
 	Stamps Stamps `json:"stamps"`
@@ -170,5 +188,9 @@ func (r *Record) snapshot() Truth {
 	t.TextDeltas = slices.Clone(t.TextDeltas)
 	t.SamplesPerChunk = slices.Clone(t.SamplesPerChunk)
 	t.Stamps.Audio = slices.Clone(t.Stamps.Audio)
+	t.Events = slices.Clone(t.Events)
 	return t
 }
+
+// Asked sets when the message that asks for a turn was read.
+func (r *Record) Asked(ns int64) { r.Update(func(t *Truth) { t.Stamps.RequestNS = ns }) }

@@ -64,6 +64,7 @@ func (c *Conn) Expire() { c.in.fail(ErrIdle) }
 func (c *Conn) fill() {
 	buf := make([]byte, 64<<10)
 	for {
+		c.in.awaitRelease()
 		n, err := c.nc.Read(buf)
 		if n > 0 {
 			c.in.put(buf[:n])
@@ -141,6 +142,7 @@ type inbox struct {
 	err     error
 	endedNS int64
 	drop    bool
+	held    bool // nothing is to be read
 }
 
 func newInbox() *inbox {
@@ -149,6 +151,23 @@ func newInbox() *inbox {
 	in.gone = in.left.Done()
 	in.changed = sync.NewCond(&in.mu)
 	return in
+}
+
+// setHeld stops the reading of the connection, or lets it go on.
+func (in *inbox) setHeld(on bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.held = on
+	in.changed.Broadcast()
+}
+
+// awaitRelease waits while reading is stopped.
+func (in *inbox) awaitRelease() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for in.held && !in.drop {
+		in.changed.Wait()
+	}
 }
 
 // put adds bytes, waiting for room.

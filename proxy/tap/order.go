@@ -1,0 +1,37 @@
+package tap
+
+import (
+	"cmp"
+	"slices"
+)
+
+// placed is an item with the moment that it happened at.
+type placed struct {
+	mono int64
+	item int32
+}
+
+// order lists a connection's items by their receive stamps. Its two directions
+// are read by goroutines of their own: who hands over first is the scheduler's
+// choice, what came first the kernel's stamps tell, and on a WebSocket, where
+// both sides speak at any time, it matters. In HTTP an answer is read behind what
+// asked for it anyway. What has no stamp of its own stays behind what it came
+// behind.
+type order []placed
+
+func (o *order) of(b *batch, i int32, socket bool) []placed {
+	list, last, crossed := (*o)[:0], int64(0), false
+	for ; i != 0; i = b.items[i].next {
+		at := last
+		if it := &b.items[i]; it.kind == kData || it.kind == kGap {
+			at = it.mono
+			crossed = crossed || at < last
+		}
+		list, last = append(list, placed{at, i}), at
+	}
+	if crossed && socket {
+		slices.SortStableFunc(list, func(a, b placed) int { return cmp.Compare(a.mono, b.mono) })
+	}
+	*o = list[:0]
+	return list
+}
