@@ -33,6 +33,9 @@ type flow struct {
 	// fresh says that bytes went the other way since the last read: the next read
 	// begins a message, whose first byte gets a stamp of its own.
 	fresh, otherFresh *atomic.Bool
+	// each says that messages begin at any time: every read's first byte gets a
+	// stamp of its own. nil is never.
+	each *atomic.Bool
 	// upgraded is told whether the first bytes are a 101; nil once they were seen.
 	upgraded *atomic.Bool
 
@@ -126,7 +129,7 @@ func (f *flow) read() (p []byte, mono, first int64, err error) {
 		n, err = f.src.Read(p)
 		first = 0
 	} else {
-		r.peek, r.first = f.fresh.Load(), 0
+		r.peek, r.first = f.fresh.Load() || f.each != nil && f.each.Load(), 0
 		n, err = f.src.receive()
 		if r.peek && n > 0 {
 			f.fresh.Store(false)

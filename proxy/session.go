@@ -51,7 +51,7 @@ func (x *session) ended() {
 func (x *session) flows() (up, down *flow) {
 	freshUp, freshDown := &atomic.Bool{}, &atomic.Bool{}
 	freshUp.Store(true)
-	up = &flow{dir: tap.Client, src: x.client, dst: x.upstream, h: x.h, kernel: &x.kernel, fresh: freshUp, otherFresh: freshDown}
+	up = &flow{dir: tap.Client, src: x.client, dst: x.upstream, h: x.h, kernel: &x.kernel, fresh: freshUp, otherFresh: freshDown, each: &x.upgraded}
 	down = &flow{dir: tap.Server, src: x.upstream, dst: x.client, h: x.h, kernel: &x.kernel, fresh: freshDown, otherFresh: freshUp, upgraded: &x.upgraded}
 	if x.s.injecting() && x.h != nil {
 		up.inject = newInjector(x.s.ids)

@@ -317,7 +317,13 @@ func (c *Conn) finishAll() {
 func (c *Conn) socketEnd(x *exchange) {
 	t := c.socket
 	c.socket = nil
-	if t.finish(c.now) {
+	known := t.finish(c.now)
+	refused, off := t.ses.Refusal()
+	switch {
+	case known && refused != nil:
+		x.b.SocketRefused(refused, off)
+		return
+	case known:
 		x.b.Discard()
 		return
 	}

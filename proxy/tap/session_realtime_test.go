@@ -114,7 +114,9 @@ func TestSessionsTurnRealtime(t *testing.T) {
 				5 s error {"error":"realtime is not available","code":"unsupported"}
 				6 s close 1008
 				6 s fin`,
-			want: `session turns=0 errors=1 +errors close.code=1008 flow=realtime`,
+			want: `
+				turn invalid-request/unsupported in=@0
+				session turns=0 errors=1 +errors close.code=1008 flow=realtime`,
 		},
 	})
 }

@@ -172,7 +172,9 @@ func TestSessionsSpeechVLLM(t *testing.T) {
 			name: "a rejected message ahead of the first config", path: pathSpeech, script: `c text {"type":"input.text","text":"Hi"}
 				20 s error {"message":"expected session.config"}
 				21 s fin`,
-			want: `session turns=0 errors=1 +errors +no_close_frame flow=speech_ws dialect=unknown`,
+			want: `
+				turn server-error/server_error in=@0
+				session turns=0 errors=1 +errors +no_close_frame flow=speech_ws dialect=unknown`,
 		},
 		{
 			name: "idle time-out between utterances", path: pathSpeech, script: config + `
@@ -319,7 +321,9 @@ func TestSessionsSpeechSGLang(t *testing.T) {
 				5 s close 1000
 				6 c close 1000
 				6 s fin`,
-			want: `session turns=0 errors=1 flow=speech_ws dialect=unknown close.code=1000`,
+			want: `
+				turn invalid-request/invalid_request_error in=@0
+				session turns=0 errors=1 flow=speech_ws dialect=sglang-omni close.code=1000`,
 		},
 		{
 			name: "asked and never spoken", path: pathSpeech, script: config + `

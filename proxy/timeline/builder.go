@@ -295,6 +295,13 @@ func (b *Builder) AnswerStart(mono, off int64) { b.setAt(pHdr, place{mono, off})
 // Socket notes that the request asks for a WebSocket.
 func (b *Builder) Socket() { b.socket = true }
 
+// SocketRefused notes that the server opened a WebSocket only to refuse it by an
+// error, whose last byte is off.
+func (b *Builder) SocketRefused(f *dialect.Failure, off int64) {
+	b.tunnel = false
+	b.fault(f, off)
+}
+
 // Discard ends the following without a record: others tell of the exchange.
 func (b *Builder) Discard() { b.done = true }
 

@@ -6,7 +6,7 @@ say what the engine says.
 PYTHON is that of testdata/clients/install.sh; the server runs in its own environment of testdata/real/install.sh.
 A recording relay stands between client and server (or omnitap) in both runs, so every byte is seen on the client's side.
 One line a check, then "N passed, M failed"; exit 1 if one failed or none ran, 2 on wrong usage. All on 127.0.0.1.
-Timing accuracy is timing.py's; WebSockets are not driven here.
+Timing accuracy is timing.py's.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ sys.dont_write_bytecode = True
 import expect
 import scenarios
 import servers
+import talks
+import turns
 import visit
 import wire
 
@@ -286,9 +288,8 @@ def check_records(c: Checks, name: str, s, run: Run, records: list[dict]) -> Non
 
 
 # -- main -----------------------------------------------------------------------------------------------
-def drive(c: Checks, a, todo: list, options: tuple, work: pathlib.Path, python: str) -> None:
+def drive(c: Checks, a, todo: list, server, work: pathlib.Path) -> None:
     """All scenarios that share one server."""
-    server = servers.SERVERS[a.server](python, work, options)
     try:
         tap = servers.Omnitap(a.omnitap, server.port, work, a.omnitap_arg)
         try:
@@ -305,16 +306,34 @@ def drive(c: Checks, a, todo: list, options: tuple, work: pathlib.Path, python: 
 
 
 def one(c: Checks, a, s, server, tap, name: str) -> None:
+    if isinstance(s, talks.Live):
+        one_live(c, a, s, server, tap, name)
+        return
     direct = Run(s, server, server.port, "d")
     relayed = Run(s, server, tap.port, "r")
     compare(c, name, s, direct, relayed)
     if a.wire_only:
         return
     records = tap.records(len(relayed.exchanges))
+    keep(a, s, records)
+    check_records(c, name, s, relayed, records)
+
+
+def one_live(c: Checks, a, s: talks.Live, server, tap, name: str) -> None:
+    direct = turns.Run(s, server, server.port, "d")
+    relayed = turns.Run(s, server, tap.port, "r")
+    if not turns.compare(c, name, s, direct, relayed) or a.wire_only:
+        return
+    lines = tap.sessions(len(s.talks))
+    records = tap.records(sum(len(t.turns) for t in s.talks))
+    keep(a, s, records + lines)
+    turns.check_records(c, name, s, relayed, records, lines)
+
+
+def keep(a, s, records: list[dict]) -> None:
     if a.keep_records:
         with open(a.keep_records, "a") as f:
             f.writelines(json.dumps({"scenario": s.name, **r}) + "\n" for r in records)
-    check_records(c, name, s, relayed, records)
 
 
 def main() -> int:
@@ -331,15 +350,20 @@ def main() -> int:
         ap.error(f"no program at {a.omnitap}")
     python = servers.environment(a.server)
     groups: dict[tuple, list] = {}
-    for s in scenarios.SCENARIOS[a.server]():
+    for s in [*scenarios.SCENARIOS[a.server](), *talks.LIVE[a.server]()]:
         if not a.only or re.search(a.only, s.name):
             groups.setdefault(s.options, []).append(s)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the finally clauses run
     c = Checks(a.quiet)
     work = pathlib.Path(tempfile.mkdtemp(prefix="omnitap-drive-"))
     try:
-        for options, todo in groups.items():
-            drive(c, a, todo, options, work, python)
+        coming = [servers.Coming(lambda o=options: servers.SERVERS[a.server](python, work, o)) for options in groups]
+        for n, todo in enumerate(groups.values()):
+            coming[n].start()
+            server = coming[n].get()
+            for later in coming[n + 1:n + 2]:  # it comes up while this one is at work
+                later.start()
+            drive(c, a, todo, server, work)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     print(f"{c.passed} passed, {c.failed} failed", flush=True)

@@ -141,6 +141,31 @@ class Server:
         self.proc.stop()
 
 
+class Coming:
+    """A server that is being started. Its thread lives on: a child dies with the thread that started it."""
+
+    def __init__(self, make):
+        self.make, self.found, self.begun = make, queue.Queue(), False
+
+    def start(self) -> None:
+        if not self.begun:
+            self.begun = True
+            threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self.found.put(self.make())
+        except SystemExit as e:
+            self.found.put(e)
+        threading.Event().wait()
+
+    def get(self) -> Server:
+        got = self.found.get()
+        if isinstance(got, SystemExit):
+            raise got
+        return got
+
+
 class VllmOmni(Server):
     name = "vllm-omni"
 
@@ -154,6 +179,13 @@ class VllmOmni(Server):
             log = json.load(r)
         new, self.seen = log[self.seen:], len(log)
         return [self.one(r) for r in new]
+
+    def next_scripts(self, scripts: list[dict]) -> None:
+        """What the coming requests get that carry no text."""
+        body = json.dumps({"next": scripts}).encode()
+        q = urllib.request.Request(f"http://127.0.0.1:{self.port}/fake/script", body, {"content-type": "application/json"})
+        with urllib.request.urlopen(q, timeout=20):
+            pass
 
     @staticmethod
     def one(r: dict) -> Truth:
@@ -205,15 +237,17 @@ class SglangOmni(Server):
         specs: dict[str, list] = {}
         for x in lines:
             rid, stage, event = x["request_id"], x["stage"], x["event"]
-            if stage == "preprocessing" and event == "start":
+            if stage == "duplex":  # its ids are unique within a session only
+                rid = f"{x['session']}/{rid}"
+            if stage == "preprocessing" and event == "start" or stage == "duplex" and rid not in out:
                 out[rid], specs[rid] = Truth(rid), []
             t = out.get(rid)
             if t is None:
                 continue
-            if stage == "decode" and event == "emit" and x["text"]:
+            if stage in ("decode", "duplex") and event == "emit" and x.get("text"):
                 t.texts.append(x["text"])
                 t.first_text_ns = t.first_text_ns or x["mono_ns"]
-            if stage == "code2wav" and event in ("emit", "final"):
+            if stage == "code2wav" and event in ("emit", "final") or stage == "duplex" and "samples" in x:
                 specs[rid].append(x)
         for rid, audio in specs.items():
             self.fill_audio(out[rid], audio)
@@ -235,7 +269,7 @@ class SglangOmni(Server):
             at += x["samples"]
 
 
-RAMPS = [(0, 0), (5000, 0), (0, 13230)]  # (base, leading silence) that the scenarios use
+RAMPS = [(0, 0), (5000, 0), (0, 13230), (9600, 0)]  # (base, leading silence) that the scenarios use
 
 
 def ramp_start(chunks: list[dict], channels: int) -> tuple[int, int]:
@@ -276,7 +310,7 @@ class Omnitap:
         except queue.Empty:
             self.stop()
             raise SystemExit(f"omnitap did not say that it listens: {self.lines[-5:]}") from None
-        self.taken = 0
+        self.taken = self.told = 0
 
     def _read(self, found: queue.Queue) -> None:
         for line in self.p.stderr:
@@ -294,8 +328,18 @@ class Omnitap:
         self.taken += len(new)
         return sorted(new, key=lambda r: (r.get("points") or {}).get("t_in") or 0)
 
-    def _all(self) -> list[dict]:
-        path = self.out / "requests.jsonl"
+    def sessions(self, count: int, seconds: float = 10) -> list[dict]:
+        """The lines of sessions since the last call; waits for this many, and a little for more."""
+        deadline = time.monotonic() + seconds
+        while len(self._all("sessions.jsonl")) - self.told < count and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.1)
+        new = self._all("sessions.jsonl")[self.told:]
+        self.told += len(new)
+        return new
+
+    def _all(self, name: str = "requests.jsonl") -> list[dict]:
+        path = self.out / name
         if not path.exists():
             return []
         text = path.read_text()

@@ -1,12 +1,14 @@
 """How near omnitap's points lie to the clocks of those who sent the bytes.
 
-    PYTHON testdata/real/timing.py --omnitap bin/omnitap [--requests 500] [--parallel 1] [--omnitap-arg ARG]
+    PYTHON testdata/real/timing.py --omnitap bin/omnitap [--requests 500] [--parallel 1] [--turns 300] [--omnitap-arg ARG]
 
 A sender (a process of its own, plain sockets) answers each chat request with SSE and stamps CLOCK_MONOTONIC right
 before and right after the send of the first text event and of the first audio event; the client stamps its send of the
-request. The records' points are on the same clock. Any Python 3.11 does, no packages are needed.
+request. The records' points are on the same clock. Then the same with turns over WebSockets: timing_ws.py.
+PYTHON is that of testdata/clients/install.sh; with --turns 0 any 3.11 does.
 Prints p50, p99 and max of (point - before) and (point - after) for t_in, t_text and t_audio in µs, and closes with
-"N passed, M failed". On a busy machine the figures say as much about its scheduler as about omnitap: the limit is wide.
+"N passed, M failed". A turn's points must also lie within 50 µs of the stamps around their send at p99, where the kernel
+stamps: loopback delivers inside the send. On a busy machine the figures say as much about its scheduler as about omnitap: the limit is wide.
 It does not measure what omnitap adds on the way to the client.
 """
 
@@ -28,7 +30,9 @@ import time
 sys.dont_write_bytecode = True
 
 import servers
+import timing_ws
 
+NEAR_US = 50  # of a turn's points from the stamps around their send, at p99
 AHEAD = 200_000  # ns that a point may lie before the stamp before the send (clocks are converted)
 
 
@@ -141,7 +145,7 @@ def line(name: str, pairs: list[tuple[int, tuple[int, int]]]) -> str:
     return f"{name} - " + "  ".join(out) + f"  µs  n {len(pairs)}"
 
 
-def report(records: dict, stamps: dict, sent: dict, limit: float) -> tuple[int, int]:
+def report(records: dict, stamps: dict, sent: dict, limit: float, what: str = "") -> tuple[int, int]:
     results = [("records", len(records) == len(sent), f"{len(records)} of {len(sent)}")]
     for name, source in (("t_in", sent), ("t_text", {k: v["t_text"] for k, v in stamps.items()}),
                          ("t_audio", {k: v["t_audio"] for k, v in stamps.items()})):
@@ -155,7 +159,7 @@ def report(records: dict, stamps: dict, sent: dict, limit: float) -> tuple[int, 
         late = at([p - s[1] for p, s in pairs], .99)
         results.append((f"{name} p99 after the send", late <= limit, f"{late:.0f} µs, limit {limit:.0f}"))
     for name, ok, got in results:
-        print(f"ok {name}" if ok else f"FAIL {name}: got {got}")
+        print(f"ok {what}{name}" if ok else f"FAIL {what}{name}: got {got}")
     return sum(ok for _, ok, _ in results), sum(not ok for _, ok, _ in results)
 
 
@@ -180,9 +184,26 @@ def run(a, work: pathlib.Path) -> tuple[int, int]:
         send.send_signal(signal.SIGKILL)
         send.wait(10)
     stamps = {d["id"]: d for d in map(json.loads, path.read_text().splitlines())}
-    kinds = sorted({str(r.get("stamp")) for r in records.values()})
-    print(f"{a.requests} requests, {a.parallel} at a time, stamp {','.join(kinds)}")
+    print(f"{a.requests} requests, {a.parallel} at a time, stamp {','.join(kinds(records))}")
     return report(records, stamps, sent, a.limit_us)
+
+
+def kinds(records: dict) -> list[str]:
+    return sorted({str(r.get("stamp")) for r in records.values()})
+
+
+def run_turns(a, work: pathlib.Path) -> tuple[int, int]:
+    records, stamps, sent = timing_ws.measure(a, work)
+    print(f"{len(sent)} turns over WebSockets, stamp {','.join(kinds(records))}")
+    passed, failed = report(records, stamps, sent, a.limit_us, "turn ")
+    if kinds(records) != ["kernel"]:
+        return passed, failed
+    for name, source in (("t_in", sent), *((x, {k: v[x] for k, v in stamps.items()}) for x in ("t_text", "t_audio"))):
+        out = [max(source[k][0] - r["points"][name], r["points"][name] - source[k][1], 0) for k, r in records.items()]
+        ok = at(out, .99) <= NEAR_US
+        print(f"{'ok' if ok else 'FAIL'} turn {name} p99 from the send: {at(out, .99):.0f} µs, max {max(out) / 1000:.0f}, limit {NEAR_US}")
+        passed, failed = passed + ok, failed + (not ok)
+    return passed, failed
 
 
 def main() -> int:
@@ -192,6 +213,7 @@ def main() -> int:
     ap.add_argument("--omnitap-arg", action="append", default=[], help="one more argument for omnitap serve; repeatable")
     ap.add_argument("--requests", type=int, default=500)
     ap.add_argument("--parallel", type=int, default=1)
+    ap.add_argument("--turns", type=int, default=300, help="over WebSockets; default 300")
     ap.add_argument("--limit-us", type=float, default=5000, help="of p99 of (point - after); default 5000")
     a = ap.parse_args()
     if a.sender:
@@ -202,6 +224,8 @@ def main() -> int:
     work = pathlib.Path(tempfile.mkdtemp(prefix="omnitap-timing-"))
     try:
         passed, failed = run(a, work)
+        if a.turns:
+            passed, failed = (x + y for x, y in zip((passed, failed), run_turns(a, work)))
     finally:
         shutil.rmtree(work, ignore_errors=True)
     print(f"{passed} passed, {failed} failed")

@@ -56,6 +56,7 @@ type Session struct {
 	mem  *Memory
 
 	form      dialect.Form
+	opened    bool // the server described the session
 	guessed   bool // the form is the path's, no message told it
 	flow      string
 	tracker   tracker
@@ -125,6 +126,15 @@ func New(cfg *timeline.Config, id timeline.Identity, info Info, sink timeline.Si
 
 // Known reports whether some message told what the session is, or its path does.
 func (s *Session) Known() bool { return s.form != dialect.NoForm || s.flow != timeline.FlowOther }
+
+// Refusal returns the server's error in a session that it never opened, and the
+// byte that ended it; nil for none.
+func (s *Session) Refusal() (f *dialect.Failure, off int64) {
+	if s.begun > 0 || s.lastError == nil || s.opened {
+		return nil, 0
+	}
+	return &s.lastError.err, s.lastError.off
+}
 
 // Busy reports whether a turn is under way or asked for.
 func (s *Session) Busy() bool {
@@ -234,6 +244,7 @@ func (s *Session) Server(m *dialect.Message, at Span) {
 		s.guessed = false
 	}
 	if m.Kind == dialect.Opened {
+		s.opened = true
 		s.described(m)
 	}
 	if s.tracker == nil {

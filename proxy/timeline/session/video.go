@@ -19,6 +19,9 @@ func (q *queries) client(m *dialect.Message, at Span) {
 	if m.Kind != dialect.Ask {
 		return
 	}
+	if q.current != nil { // it cuts off what runs
+		q.current.b.Cancelled(at.First, "client")
+	}
 	if m.Bytes > 0 {
 		q.s.input.add(m.Bytes, at)
 	}

@@ -101,6 +101,9 @@ func (r *Reader) Server(data []byte) (*Message, error) {
 		fatal := f.root.Get("sglang").Get("fatal")
 		m.Flag = fatal.Kind() == jsonscan.Bool && !fatal.True() // it says that the session goes on
 		m.EventID = f.failed.Get("event_id").Str()
+		if f.root.Get("error_type").There() {
+			m.Form = SpeechSGLang // its errors are flat, and say their type beside them
+		}
 	default:
 		r.passing(m, family, f)
 	}

@@ -80,7 +80,7 @@ var serverMessages = []struct{ name, data, want string }{
 	// SGLang-Omni, the same path
 	{"s speech configured", `{"type": "session.configured", "session_id": "speech_ws_ee", "response_format": "pcm", "stream_audio": true, "split_granularity": "sentence"}`, `opened form=2 session=speech_ws_ee split=sentence format=pcm`},
 	{"s speech start", `{"type": "audio.start", "id": "speech_ws_ee-0", "sentence_index": 0, "sentence_text": "It breaks.", "format": "pcm", "sample_rate": 24000}`, `started form=2 unit=0 rate=24000 format=pcm | id=speech_ws_ee-0 text="It breaks."`},
-	{"s speech error", `{"type": "error", "message": "toy fault in code2wav at 1", "error_type": "server_error"}`, `failed | error(toy fault in code2wav at 1|server_error|0)`},
+	{"s speech error", `{"type": "error", "message": "toy fault in code2wav at 1", "error_type": "server_error"}`, `failed form=2 | error(toy fault in code2wav at 1|server_error|0)`},
 	{"s speech done", `{"type": "audio.done", "id": "speech_ws_ee-0", "sentence_index": 0, "total_bytes": 0, "error": true}`, `unit_done form=2 unit=0 bytes=0 flag=true`},
 	{"s speech committed", `{"type": "input.committed", "session_id": "speech_ws_8a", "segment_index": 0, "segment_sentences": 2, "total_sentences": 2}`, `committed`},
 	{"s speech over", `{"type": "session.done", "session_id": "speech_ws_ee", "total_sentences": 3}`, `turn_done form=2 total=3`},
