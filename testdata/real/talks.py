@@ -204,7 +204,7 @@ def vllm_live() -> list[Live]:
         *both("ws-video-two-queries", video, **kw),
         Live("ws-video-interrupted", [packed(vvideo(
             [say("Long.", long), say("Stop.", {"cumulative": True, "text": ["Ok."], "samples": [2400]})],
-            [replace(cut, marker=False), ok], interrupts=True))], **kw),
+            [replace(cut, marker=False, cancel="client"), ok], interrupts=True))], **kw),
         *both("ws-duplex-two-responses", duplex, **kw),
         Live("ws-duplex-cancelled", [by_aiohttp(vduplex(
             [say("Long.", {"chunks": 20, "samples": 1200, "gap_ms": 30, "text": ["a", "b", "c"]}),
