@@ -16,7 +16,7 @@ import (
 const (
 	// flushDelay is the time from the first line that finds every buffer empty to
 	// the write of all that came: at most this is lost with the process.
-	flushDelay = 50 * time.Millisecond
+	flushDelay = 20 * time.Millisecond
 	// retryDelay is the time between attempts while the disk refuses and nothing
 	// new comes.
 	retryDelay = 500 * time.Millisecond

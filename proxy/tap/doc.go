@@ -42,8 +42,8 @@ type Config struct {
 	// Off takes bytes over and looks at none of them: it measures what the
 	// hand-over alone costs.
 	Off bool `yaml:"off"`
-	// Latency is how long bytes may wait before they are looked at: 40ms.
-	// With the run directory's own 50 ms, a kill loses less than the last 100 ms.
+	// Latency is how long bytes may wait before they are looked at: 70ms.
+	// With the run directory's own 20 ms, a kill loses less than the last 100 ms.
 	Latency time.Duration `yaml:"latency"`
 
 	// sessions is what WebSocket sessions of one server share.
@@ -71,7 +71,7 @@ func (c Config) WithDefaults() Config {
 		c.sessions = &session.Memory{}
 	}
 	if c.Latency == 0 {
-		c.Latency = 40 * time.Millisecond
+		c.Latency = 70 * time.Millisecond
 	}
 	return c
 }

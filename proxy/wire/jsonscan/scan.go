@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+
+	"github.com/segmentio/asm/ascii"
 )
 
 // ErrSyntax says that a text is no JSON; ErrDepth that it nests too deep.
@@ -254,8 +256,12 @@ func escapeLen(b []byte) int {
 	return 0
 }
 
-// hasControl reports whether b holds a byte below 0x20, eight bytes at a time.
-func hasControl(b []byte) bool {
+// hasControl reports whether b holds a byte below 0x20. Nearly all that is long is
+// base64, and plain ASCII is told many bytes at a time.
+func hasControl(b []byte) bool { return !ascii.ValidPrint(b) && control(b) }
+
+// control does the same eight bytes at a time.
+func control(b []byte) bool {
 	const low, high = 0x2020202020202020, 0x8080808080808080
 	for len(b) >= 32 { // long strings are nearly all of an event
 		v0, v1 := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])

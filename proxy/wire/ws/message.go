@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"hash"
 	"unicode/utf8"
+
+	"github.com/segmentio/asm/ascii"
 )
 
 // pieceSize bounds in bytes what is unmasked or inflated at a time.
@@ -65,7 +67,7 @@ func (t *text) tell(m *Message, data []byte) {
 		return
 	}
 	m.Data = data
-	if !utf8.Valid(data) {
+	if !ascii.ValidPrint(data) && !utf8.Valid(data) { // nearly all text is JSON in plain ASCII
 		m.Err = ErrUTF8
 	}
 }
