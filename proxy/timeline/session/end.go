@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/omnitap/omnitap/proxy/timeline"
-	"github.com/omnitap/omnitap/proxy/wire/dialect"
 )
 
 // ends is how a session ended.
@@ -91,8 +90,8 @@ func (s *Session) ServerEnd(e timeline.End, mono int64) {
 	}
 }
 
-// overBy notes that the server ends the session: what it leaves open had no end.
-func (s *Session) overBy(*dialect.Message) {
+// overNow notes that the server ends the session: what it leaves open had no end.
+func (s *Session) overNow() {
 	s.ends.over = true
 	for _, t := range s.open {
 		t.b.Over()
@@ -204,25 +203,4 @@ func (s *Session) Finish(mono int64) {
 	if s.sink != nil {
 		s.sink.Session(s.line(mono))
 	}
-}
-
-// askedEarly reports whether the client asked for something ahead of the form.
-func (s *Session) askedEarly() bool {
-	return slices.ContainsFunc(s.early, func(e early) bool { return e.m.Kind == dialect.Ask })
-}
-
-// formOfFlow guesses the form of a session in which the server said nothing, by
-// its path: what was asked for still gets its record.
-func formOfFlow(flow string) dialect.Form {
-	switch flow {
-	case timeline.FlowSpeechWS:
-		return dialect.SpeechVLLM
-	case timeline.FlowVideoChat:
-		return dialect.VideoChat
-	case timeline.FlowVideoOut:
-		return dialect.VideoOut
-	case timeline.FlowDuplex:
-		return dialect.Duplex
-	}
-	return dialect.Responses
 }
