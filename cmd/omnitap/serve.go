@@ -146,8 +146,10 @@ func (a *app) assemble(s *service, f *serveFlags, node string, extra []timeline.
 	if f.Log != "off" {
 		sinks = append(sinks, newLineLog(a.errOut, f.Log))
 	}
+	kept := f.Out != "" || len(extra) > 0
+	f.Tap.Timeline.NoEvents = !kept // a line log takes records alone
 	if h := &f.Tap.Timeline.Hash; *h == "" || *h == "auto" {
-		*h = map[bool]string{true: "on", false: "off"}[f.Out != "" || len(extra) > 0]
+		*h = map[bool]string{true: "on", false: "off"}[kept]
 	}
 	s.analyzer = tap.NewAnalyzer(f.Tap, sinks, s.log)
 	cfg := proxy.Config{

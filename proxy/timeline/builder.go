@@ -224,7 +224,7 @@ func (b *Builder) setAt(p point, at place) {
 
 // emit sends an event out.
 func (b *Builder) emit(name string, at place, e Event) {
-	if b.sink == nil {
+	if b.sink == nil || b.cfg.NoEvents {
 		return
 	}
 	if b.event == nil {

@@ -19,6 +19,8 @@ type Config struct {
 	// SlowClientMS is how long writes to a client may block in all before its
 	// record says client_slow, in milliseconds: 50.
 	SlowClientMS int `yaml:"slow_client_ms"`
+	// NoEvents makes no events: the sink takes records alone.
+	NoEvents bool `yaml:"-"`
 }
 
 // WithDefaults returns the configuration with defaults filled in.
