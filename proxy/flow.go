@@ -36,8 +36,9 @@ type flow struct {
 	// each says that messages begin at any time: every read's first byte gets a
 	// stamp of its own. nil is never.
 	each *atomic.Bool
-	// upgraded is told whether the first bytes are a 101; nil once they were seen.
-	upgraded *atomic.Bool
+	// upgraded is called once, where a read begins with an answer that makes the
+	// connection a WebSocket; nil then.
+	upgraded func()
 
 	block *tap.Block
 	used  int
@@ -142,13 +143,14 @@ func (f *flow) read() (p []byte, mono, first int64, err error) {
 	mono = now
 	if r.wall != 0 {
 		if m, ok := f.src.clock.received(r.wall, now); ok {
-			mono = max(m, f.last) // a stream's stamps do not go back; the offset's error may
-			f.last = mono
+			mono = m
 			if !f.kernel.Load() {
 				f.kernel.Store(true)
 			}
 		}
 	}
+	mono = max(mono, f.last) // a stream's stamps do not go back; the offset's error may
+	f.last = mono
 	if r.first != 0 && r.first != r.wall {
 		if m, ok := f.src.clock.received(r.first, now); ok && m <= mono {
 			first = m
@@ -162,8 +164,8 @@ func (f *flow) forward(p []byte, mono, first int64) error {
 	if f.dir == tap.Server && !f.otherFresh.Load() {
 		f.otherFresh.Store(true)
 	}
-	if f.upgraded != nil {
-		f.upgraded.Store(bytes.HasPrefix(p, []byte("HTTP/1.1 101 ")))
+	if f.upgraded != nil && switches(p) {
+		f.upgraded()
 		f.upgraded = nil
 	}
 	out := p
@@ -185,6 +187,19 @@ func (f *flow) forward(p []byte, mono, first int64) error {
 		}
 	}
 	return nil
+}
+
+// maxSwitch bounds what of a read is looked at for the answer to an upgrade.
+const maxSwitch = 4 << 10
+
+// switches reports whether a read holds the head that makes the connection a
+// WebSocket, behind other informational ones or not.
+func switches(p []byte) bool {
+	if !bytes.HasPrefix(p, []byte("HTTP/1.1 1")) {
+		return false
+	}
+	head := p[:min(len(p), maxSwitch)]
+	return bytes.Contains(head, []byte("HTTP/1.1 101 ")) && bytes.Contains(bytes.ToLower(head), []byte("websocket"))
 }
 
 // write writes all of b and tells how long it was blocked.

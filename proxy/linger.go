@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -33,14 +34,14 @@ func (x *session) linger() {
 		if x.upgraded.Load() {
 			limit = x.s.cfg.linger
 		}
-		err := x.client.waitGone(time.Now().Add(limit))
+		err := x.client.waitGone(time.Now().Add(limit), &x.downOver)
 		switch now := x.upstream.received(); {
 		case x.ending.Load(), x.downOver.Load():
 			return
 		case err == nil: // reset
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			return
-		case !x.upgraded.Load() || now != had:
+		case !x.upgraded.Load() || now != had || x.heldBack():
 			had = now
 			continue
 		}
@@ -52,19 +53,35 @@ func (x *session) linger() {
 	}
 }
 
-// downEnded lets linger know that there is nothing more to wait for.
-func (x *session) downEnded() {
+// heldBack reports whether the server is not silent but held back: by a client
+// that does not read.
+func (x *session) heldBack() bool { return x.client.unsent() > 0 || x.upstream.unread() > 0 }
+
+// upgrade notes that the connection is a WebSocket from here on.
+func (x *session) upgrade() {
+	x.upgraded.Store(true)
 	if x.lingering.Load() {
-		_ = x.client.tcp.SetReadDeadline(time.Unix(1, 0))
+		_ = x.client.tcp.SetReadDeadline(past) // the wait has a limit now
 	}
 }
 
-// waitGone waits, until a deadline, for the reset of a peer that sent FIN.
-func (s *socket) waitGone(deadline time.Time) error {
+// downEnded lets linger know that there is nothing more to wait for.
+func (x *session) downEnded() {
+	if x.lingering.Load() {
+		_ = x.client.tcp.SetReadDeadline(past)
+	}
+}
+
+// waitGone waits, until a deadline, for the reset of a peer that sent FIN, or for
+// over, which may have become true ahead of the deadline's setting.
+func (s *socket) waitGone(deadline time.Time, over *atomic.Bool) error {
 	if err := s.tcp.SetReadDeadline(deadline); err != nil {
 		return err
 	}
 	return s.raw.Read(func(fd uintptr) bool {
+		if over.Load() {
+			return true
+		}
 		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
 		return err == nil && info.State == tcpClose
 	})

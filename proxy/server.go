@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -129,7 +131,10 @@ func (s *Server) serve(ctx context.Context, c *net.TCPConn) {
 		_ = c.Close()
 		return
 	}
-	x := &session{s: s, n: n, client: client}
+	// a client that waits for the upstream must not be cut by a shutdown in between
+	dialing, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialLimit)
+	defer cancel()
+	x := &session{s: s, n: n, client: client, cancel: cancel}
 	if s.cfg.TLS != nil {
 		if err := client.startTLS(ctx, s.cfg.TLS, false); err != nil {
 			s.log.Debug("refused a connection", "reason", err.Error())
@@ -139,8 +144,7 @@ func (s *Server) serve(ctx context.Context, c *net.TCPConn) {
 	}
 	x.h = s.cfg.Analyzer.Open(n, x.identify)
 	s.remember(x)
-	// a client that waits for the upstream must not be cut by a shutdown in between
-	up, err := s.dial(context.WithoutCancel(ctx))
+	up, err := s.dial(dialing)
 	if err != nil {
 		x.refuse(err)
 		x.close()
@@ -155,6 +159,10 @@ func (s *Server) serve(ctx context.Context, c *net.TCPConn) {
 	}
 	x.relay()
 }
+
+// dialLimit bounds how long reaching the upstream may take, its TLS handshake
+// included.
+const dialLimit = time.Minute
 
 func (x *session) identify(n int) timeline.Identity {
 	// one offset a connection, so that a capture of it tells the same wall clock;
@@ -199,7 +207,8 @@ func (s *Server) drain() {
 	defer limit.Stop()
 	end := func(x *session) {
 		if x.h.Idle() && !x.ending.Load() {
-			x.quit()
+			x.ending.Store(true)
+			s.wg.Go(x.quit) // TLS may have to wait to say goodbye
 		}
 	}
 	for {
@@ -214,10 +223,12 @@ func (s *Server) drain() {
 	}
 }
 
+// each calls f for every open session, without the lock: ending one may take a while.
 func (s *Server) each(f func(*session)) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	for x := range s.open {
+	open := slices.Collect(maps.Keys(s.open))
+	s.mu.Unlock()
+	for _, x := range open {
 		f(x)
 	}
 }

@@ -23,11 +23,13 @@ type session struct {
 	// broken says that the upstream refused bytes: what it had answered before is
 	// delivered, then the client is reset.
 	broken atomic.Bool
-	moving atomic.Int32 // directions that are not done
-	ending atomic.Bool  // the relay ends it: ends seen from here on are our own
+	moving atomic.Int32       // directions that are not done
+	cancel context.CancelFunc // ends the dialling
+	ending atomic.Bool        // the relay ends it: ends seen from here on are our own
 	// upgraded says that the first answer was a 101; lingering that upwards waits
 	// behind the client's FIN, downOver that downwards is done.
 	upgraded, lingering, downOver atomic.Bool
+	killed                        atomic.Bool
 	once                          sync.Once
 }
 
@@ -52,7 +54,7 @@ func (x *session) flows() (up, down *flow) {
 	freshUp, freshDown := &atomic.Bool{}, &atomic.Bool{}
 	freshUp.Store(true)
 	up = &flow{dir: tap.Client, src: x.client, dst: x.upstream, h: x.h, kernel: &x.kernel, fresh: freshUp, otherFresh: freshDown, each: &x.upgraded}
-	down = &flow{dir: tap.Server, src: x.upstream, dst: x.client, h: x.h, kernel: &x.kernel, fresh: freshDown, otherFresh: freshUp, upgraded: &x.upgraded}
+	down = &flow{dir: tap.Server, src: x.upstream, dst: x.client, h: x.h, kernel: &x.kernel, fresh: freshDown, otherFresh: freshUp, upgraded: x.upgrade}
 	if x.s.injecting() && x.h != nil {
 		up.inject = newInjector(x.s.ids)
 	}
@@ -145,21 +147,43 @@ func (x *session) close() {
 // quit ends an idle session at shutdown: FIN to both sides.
 func (x *session) quit() {
 	x.ending.Store(true)
+	x.cancel()
 	x.client.closeWrite()
-	if x.upstream != nil {
-		x.upstream.closeWrite()
-		_ = x.upstream.Close()
+	if up := x.peer(); up != nil {
+		up.closeWrite()
+		_ = up.Close()
 	}
 	_ = x.client.Close()
 }
 
-// kill ends a session whose time is up.
-func (x *session) kill() {
-	if !x.ending.Load() {
-		x.h.Shutdown(x.s.clock.now())
-		x.quit()
-	}
+// peer returns the upstream's socket, nil while it is dialled.
+func (x *session) peer() *socket {
+	x.s.mu.Lock()
+	defer x.s.mu.Unlock()
+	return x.upstream
 }
+
+// kill ends a session whose time is up. A write that is blocked holds TLS's lock:
+// it is given up first.
+func (x *session) kill() {
+	if x.ending.Swap(true) && !x.stuck() {
+		return
+	}
+	x.h.Shutdown(x.s.clock.now())
+	for _, s := range []*socket{x.client, x.peer()} {
+		if s != nil && s.tls {
+			_ = s.tcp.SetWriteDeadline(past)
+		}
+	}
+	x.quit()
+}
+
+// stuck reports whether a session that was told to end is still there at the
+// limit, and says so once.
+func (x *session) stuck() bool { return !x.killed.Swap(true) }
+
+// past is a deadline that has passed.
+var past = time.Unix(1, 0)
 
 // dial reaches the upstream.
 func (s *Server) dial(ctx context.Context) (*socket, error) {

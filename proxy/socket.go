@@ -216,4 +216,15 @@ func (s *socket) unsent() int {
 	return n
 }
 
+// unread returns how many bytes wait to be read.
+func (s *socket) unread() int {
+	n := 0
+	_ = s.raw.Control(func(fd uintptr) {
+		if v, err := unix.IoctlGetInt(int(fd), unix.SIOCINQ); err == nil {
+			n = v
+		}
+	})
+	return n
+}
+
 var _ io.Reader = stamped{}

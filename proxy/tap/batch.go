@@ -1,5 +1,7 @@
 package tap
 
+import "unsafe"
+
 // kind is what an item of a batch says.
 type kind uint8
 
@@ -39,6 +41,9 @@ type first struct {
 	h    *Handle
 	item int32
 }
+
+// itemSize is what an item weighs in the account of memory.
+const itemSize = int64(unsafe.Sizeof(item{}))
 
 // slabSize is how many bytes are taken at a time for copies.
 const slabSize = 64 << 10

@@ -139,6 +139,7 @@ func (c *Conn) Gap(dir Dir, n, mono int64) {
 		c.req.Skip(n)
 	} else {
 		c.resp.Skip(n)
+		c.finishDone() // that they were written on is not told
 	}
 }
 

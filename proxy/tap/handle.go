@@ -25,6 +25,7 @@ type Handle struct {
 	bytes  int64    // handed over in it
 	tail   int32    // the last item, 0 for none
 	last   [2]int32 // the last data of each direction, 0 for none
+	gap    [2]int32 // the gap at the end of each direction, 0 for none
 	lost   [2]bool  // the last bytes of each direction were dropped, in whatever batch
 
 	// What follows is the worker's own.
@@ -37,7 +38,7 @@ type Handle struct {
 // enter makes the handle's account that of the batch at hand. w.mu is held.
 func (h *Handle) enter() *batch {
 	if h.number != h.w.number {
-		h.number, h.bytes, h.tail, h.last = h.w.number, 0, 0, [2]int32{}
+		h.number, h.bytes, h.tail, h.last, h.gap = h.w.number, 0, 0, [2]int32{}, [2]int32{}
 	}
 	return h.w.batch
 }
@@ -56,14 +57,14 @@ func (h *Handle) Data(dir Dir, b *Block, p []byte, mono, first int64) (kept bool
 	w.mu.Lock()
 	q := h.enter()
 	// memory is counted in slabs and blocks: what is held is the whole of each, once
-	n, held := int64(0), int64(len(p))
+	n, held := itemSize, itemSize+int64(len(p))
 	switch {
 	case kept && !b.counted:
-		n, held = int64(len(b.B)), int64(len(b.B))
+		n, held = n+int64(len(b.B)), itemSize+int64(len(b.B))
 	case !kept && !q.room(len(p)):
-		n = slabSize
+		n += slabSize
 	}
-	if h.bytes+held > a.cfg.MaxQueue || n > 0 && a.queued.Load()+n > a.cfg.MaxMemory {
+	if h.bytes+held > a.cfg.MaxQueue || a.queued.Load()+n > a.cfg.MaxMemory {
 		h.drop(dir, int64(len(p)), mono)
 		w.mu.Unlock()
 		return false
@@ -75,14 +76,12 @@ func (h *Handle) Data(dir Dir, b *Block, p []byte, mono, first int64) (kept bool
 	} else {
 		it.data = q.copy(p)
 	}
-	if n > 0 {
-		q.size += n
-		a.queued.Add(n)
-	}
+	q.size += n
+	a.queued.Add(n)
 	if h.bytes += held; h.bytes > hurryAbove {
 		signal(w.hurry)
 	}
-	h.last[dir], h.lost[dir] = h.push(it), false
+	h.last[dir], h.lost[dir], h.gap[dir] = h.push(it), false, 0
 	w.mu.Unlock()
 	return kept
 }
@@ -91,13 +90,11 @@ func (h *Handle) Data(dir Dir, b *Block, p []byte, mono, first int64) (kept bool
 func (h *Handle) drop(dir Dir, n, mono int64) {
 	h.w.a.dropped.Add(n)
 	h.lost[dir] = true
-	if t := h.tail; t > 0 {
-		if last := &h.w.batch.items[t]; last.kind == kGap && last.dir == dir {
-			last.first += n
-			return
-		}
+	if i := h.gap[dir]; i > 0 { // nothing of that side was kept since
+		h.w.batch.items[i].first += n
+		return
 	}
-	h.push(item{kind: kGap, dir: dir, mono: mono, first: n})
+	h.gap[dir] = h.push(item{kind: kGap, dir: dir, mono: mono, first: n})
 }
 
 // push queues an item, lets the worker know, and returns the item's number. w.mu
@@ -120,10 +117,10 @@ func (h *Handle) Wrote(dir Dir, mono, waited int64) {
 	}
 	h.w.mu.Lock()
 	defer h.w.mu.Unlock()
-	q := h.enter()
 	if h.lost[dir] { // what was written was dropped ahead of analysis
 		return
 	}
+	q := h.enter()
 	if i := h.last[dir]; i > 0 { // nearly always the bytes are still queued
 		it := &q.items[i]
 		it.wrote, it.waited = mono, waited
@@ -218,6 +215,7 @@ func (h *Handle) guarded(it *item) {
 			h.w.a.faults.Add(1)
 			h.w.a.log.Error("the reader failed: its connection is not analysed any more", "fault", fmt.Sprint(r), "stack", string(debug.Stack()))
 			h.conn.fail(it.mono)
+			h.tape.stop("the reader failed")
 		}
 	}()
 	h.one(it)
