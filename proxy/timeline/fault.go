@@ -88,7 +88,7 @@ func classify(f *dialect.Failure, code int, content bool) *said {
 		s.state, s.reason = AdmissionRejected, f.Word
 	case has(f.Word, invalidCodes):
 		s.state, s.reason = InvalidRequest, f.Word
-	case f.Type == "invalid_request_error":
+	case f.Type == "invalid_request_error" && !f.Internal():
 		s.state, s.reason = InvalidRequest, f.Type
 	}
 	return s

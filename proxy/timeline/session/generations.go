@@ -7,14 +7,22 @@ import "github.com/omnitap/omnitap/proxy/wire/dialect"
 // ignored while it runs. response.audio.done ends it, in every outcome.
 type generations struct {
 	s *Session
+	// skipped is a commit that was taken to be ignored: it may have reached the
+	// server when the generation was over already.
+	skipped *ask
 }
 
 func (g *generations) client(m *dialect.Message, at Span) {
 	switch m.Kind {
 	case dialect.Ask:
-		if string(m.Type) != "input_audio_buffer.commit" || len(g.s.open)+len(g.s.asks) > 0 {
+		if string(m.Type) != "input_audio_buffer.commit" {
 			return
 		}
+		if len(g.s.open)+len(g.s.asks) > 0 {
+			g.skipped = &ask{source: "commit", at: at}
+			return
+		}
+		g.skipped = nil
 		g.s.takeInput()
 		g.s.wait(&ask{source: "commit", at: at})
 	case dialect.InputEnd:
@@ -44,6 +52,9 @@ func (g *generations) turn() *turn {
 		return t
 	}
 	a := g.s.take(nil)
+	if a == nil {
+		a, g.skipped = g.skipped, nil
+	}
 	t := g.s.begin(a, "", "")
 	if a != nil && a.final.End != 0 {
 		t.b.InputEnd(a.final.Last, a.final.End)
@@ -56,7 +67,7 @@ func (g *generations) turn() *turn {
 
 // nobodys reports whether no generation runs and none was asked for: what comes
 // now is late.
-func (g *generations) nobodys() bool { return len(g.s.open)+len(g.s.asks) == 0 }
+func (g *generations) nobodys() bool { return len(g.s.open)+len(g.s.asks) == 0 && g.skipped == nil }
 
 func (g *generations) server(m *dialect.Message, at Span) {
 	switch m.Kind {
@@ -65,11 +76,18 @@ func (g *generations) server(m *dialect.Message, at Span) {
 			g.s.loose(m)
 			return
 		}
-		g.turn().output(m, at)
+		t := g.turn()
+		t.err = nil // what came before it was about a message
+		t.output(m, at)
 	case dialect.AudioDone:
-		if !g.nobodys() {
-			g.s.marker(g.turn(), at)
+		if g.nobodys() || len(g.s.open)+len(g.s.asks) == 0 {
+			return
 		}
+		t := g.turn()
+		if t.err != nil {
+			t.fail(t.err)
+		}
+		g.s.marker(t, at)
 	case dialect.TurnDone: // no event of this form, but some proxies of it send one
 		if t := g.s.only(); t != nil {
 			g.s.marker(t, at)
@@ -81,13 +99,13 @@ func (g *generations) server(m *dialect.Message, at Span) {
 }
 
 // refusal reports whether an error refuses a commit: no generation starts.
-func refusal(code string) bool { return code == "model_not_validated" || code == "model_not_found" }
+func refusal(code string) bool { return code == "model_not_validated" }
 
 // slip reports whether an error is about one message, beside which a generation
 // goes on.
 func slip(code string) bool {
 	switch code {
-	case "invalid_json", "invalid_audio", "invalid_event", "unknown_event":
+	case "invalid_json", "invalid_audio", "invalid_event", "unknown_event", "model_not_found":
 		return true
 	}
 	return false
@@ -106,7 +124,7 @@ func (g *generations) failed(m *dialect.Message, at Span) {
 		t.output(m, at)
 		g.s.finish(t)
 	default:
-		g.turn().output(m, at)
+		g.turn().err = &failure{err: *m.Err, at: at.Last, off: at.End}
 	}
 }
 
@@ -115,5 +133,8 @@ func (g *generations) sounding(Span) *turn { return g.s.only() }
 func (g *generations) end() {
 	if len(g.s.asks) > 0 {
 		g.turn()
+	}
+	for _, t := range g.s.open {
+		t.unfinished()
 	}
 }

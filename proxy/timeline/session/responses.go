@@ -27,6 +27,7 @@ func (r *responses) client(m *dialect.Message, at Span) {
 		if string(m.Type) == srcCreate {
 			a.source = srcCreate
 		}
+		a.weak = r.s.form == dialect.Duplex && string(m.Type) == "input_audio_buffer.commit"
 		a.input = r.s.takeInput()
 		r.s.wait(a)
 	case dialect.Cancel:
@@ -48,10 +49,7 @@ func (r *responses) server(m *dialect.Message, at Span) {
 		r.s.superseded = false
 		r.s.wait(&ask{source: srcVAD, at: at, server: true, input: r.s.takeInput()})
 	case dialect.Committed:
-		if n := len(r.s.asks); n > 0 {
-			a := r.s.asks[n-1]
-			a.also = append(a.also, moment{"committed", at.Last})
-		}
+		r.committed(m, at)
 	case dialect.Started:
 		if t := r.s.find(m.Key); t == nil {
 			t = r.begin(m, at)
@@ -65,7 +63,7 @@ func (r *responses) server(m *dialect.Message, at Span) {
 	case dialect.Failed:
 		r.failed(m, at)
 	case dialect.Listening:
-		r.listening(at)
+		r.listening(m, at)
 	default:
 		if t := r.s.find(m.Key); t != nil { // items and parts are of the answer too
 			t.b.AddBytes(0, at.size())
@@ -73,10 +71,44 @@ func (r *responses) server(m *dialect.Message, at Span) {
 	}
 }
 
+// committed notes that the server took what was said; it may say that no answer
+// comes of it.
+func (r *responses) committed(m *dialect.Message, at Span) {
+	n := len(r.s.asks)
+	if n == 0 {
+		return
+	}
+	a := r.s.asks[n-1]
+	for _, o := range r.s.asks { // the first that was not acknowledged
+		if o.source != srcCreate && !o.taken {
+			a = o
+			break
+		}
+	}
+	a.taken = true
+	a.also = append(a.also, moment{"committed", at.Last})
+	if m.Flag && a.source != srcCreate {
+		r.s.take(func(o *ask) bool { return o == a })
+	}
+}
+
+// givesUp reports whether an end of speech that was not answered is not answered
+// any more once the user speaks again. SGLang-Omni keeps what it has committed,
+// and its shared sessions all, in a queue.
+func (r *responses) givesUp(a *ask) bool {
+	switch {
+	case a.source != srcVAD || r.s.form == dialect.Shared:
+		return false
+	case r.s.form == dialect.Conversation:
+		return !a.taken
+	}
+	return true
+}
+
 // speechStarted notes that the user speaks: with a turn under way it barges in,
 // and what was said before and not answered is taken up with what follows.
 func (r *responses) speechStarted(at Span) {
-	for r.s.take(func(a *ask) bool { return a.source == srcVAD }) != nil {
+	for r.s.take(r.givesUp) != nil {
 		r.s.flag("speech_unanswered")
 		r.s.superseded = true
 	}
@@ -94,6 +126,14 @@ func (r *responses) ask() *ask {
 		a := s.take(nil)
 		if a == nil || len(s.asks) == 0 {
 			return a
+		}
+		// a commit of the projected form asks by what follows it
+		if next := s.asks[0]; a.weak && next.source == srcCreate {
+			next.also = append(next.also, moment{srcCommit, a.at.First})
+			if next.input.messages == 0 {
+				next.input = a.input
+			}
+			return s.take(nil)
 		}
 		// the end of speech and the commit of what was heard ask for one answer
 		if next := s.asks[0]; a.source == srcVAD && next.source == srcCommit || a.source == srcCommit && next.source == srcVAD {
@@ -257,10 +297,15 @@ func (r *responses) refused(m *dialect.Message) *ask {
 	return r.s.take(r.creates)
 }
 
-// listening takes the model's choice to be silent: it answers an ask, if there
-// is one.
-func (r *responses) listening(at Span) {
-	a := r.s.take(func(a *ask) bool { return !a.server })
+// listening takes the model's choice to be silent: it is what a response comes to,
+// or answers an ask, if there is one.
+func (r *responses) listening(m *dialect.Message, at Span) {
+	if t := r.s.only(); t != nil && (len(m.Key) == 0 || t.key == string(m.Key)) {
+		t.b.OwesNothing()
+		t.b.Flag("listen")
+		return
+	}
+	a := r.s.take(func(a *ask) bool { return !a.server && !m.Flag && (m.Reason != "silence_or_noise" || a.taken) })
 	if a == nil {
 		r.s.count.listens++
 		return

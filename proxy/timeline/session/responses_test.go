@@ -48,9 +48,9 @@ func TestResponses(t *testing.T) {
 		{"two creates, two answers", "5 s " + openai + "\n10 c " + create + "\n12 c " + create + "\n" + answer("r1", 20) + answer("r2", 60), `
 			0 response.create in@10 body@10 text@30 audio@40 term@50 (response_created@20) success done
 			1 response.create in@12 body@12 text@70 audio@80 term@90 (response_created@60) success done`},
-		{"duplex: a commit and a create each start one", "5 s " + duplex + "\n10 c " + commit + "\n12 c " + create + "\n" + answer("r1", 20) + answer("r2", 60), `
-			0 commit in@10 body@10 text@30 audio@40 term@50 (response_created@20) success done
-			1 response.create in@12 body@12 text@70 audio@80 term@90 (response_created@60) success done`},
+		{"duplex: a commit and the create behind it ask for one", "5 s " + duplex + "\n10 c " + commit + "\n12 c " + create + "\n" + answer("r1", 20) + "50 c " + commit + "\n52 c " + create + "\n" + answer("r2", 60), `
+			0 response.create in@12 body@12 text@30 audio@40 term@50 (commit@10) (response_created@20) success done
+			1 response.create in@52 body@52 text@70 audio@80 term@90 (commit@50) (response_created@60) success done`},
 		{"duplex: nothing asked", "5 s " + duplex + "\n" + answer("r1", 20), `
 			0 text@30 audio@40 term@50 (response_created@20) success done`},
 		{"duplex: a commit that the model answers by silence", "5 s " + duplex + "\n10 c " + commit + "\n15 s " + listen + "\n" + answer("r1", 20), `

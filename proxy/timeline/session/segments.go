@@ -1,6 +1,10 @@
 package session
 
-import "github.com/omnitap/omnitap/proxy/wire/dialect"
+import (
+	"slices"
+
+	"github.com/omnitap/omnitap/proxy/wire/dialect"
+)
 
 // segments follows SGLang-Omni's transcription sessions: a segment of the user's
 // speech is a turn, and each of its events holds the whole hypothesis so far.
@@ -17,7 +21,6 @@ func (g *segments) client(m *dialect.Message, at Span) {
 	case m.Kind != dialect.Ask:
 		return
 	}
-	g.s.asks = nil // it ends the segment that is heard
 	g.s.wait(&ask{source: source, at: at, input: g.s.takeInput()})
 }
 
@@ -41,17 +44,46 @@ func (g *segments) server(m *dialect.Message, at Span) {
 	}
 	switch m.Kind {
 	case dialect.SpeechStart, dialect.SpeechStop, dialect.Committed, dialect.Segment:
-		if t := g.turn(m); t != nil {
+		t := g.s.only()
+		if len(m.Key) > 0 {
+			t = g.turn(m)
+		}
+		if t != nil {
 			g.event(t, m, at)
 		}
+	case dialect.Cleared:
+		g.cleared(at)
 	case dialect.Failed:
-		if t := g.s.only(); t != nil {
-			t.err = &failure{err: *m.Err, at: at.Last, off: at.End}
-			return
-		}
-		g.s.sessionError(m, at)
+		g.failed(m, at)
 	default:
 	}
+}
+
+// cleared drops the segments that were not committed, as the client asked.
+func (g *segments) cleared(at Span) {
+	for _, t := range slices.Clone(g.s.open) {
+		if t.ask == nil {
+			t.b.Now(at.Last)
+			t.b.Interrupted("cleared")
+			g.s.finish(t)
+		}
+	}
+}
+
+// failed takes an error: segments are worked on in the order of their commits.
+func (g *segments) failed(m *dialect.Message, at Span) {
+	t := g.s.only()
+	for _, o := range g.s.open {
+		if o.ask != nil {
+			t = o
+			break
+		}
+	}
+	if t == nil {
+		g.s.sessionError(m, at)
+		return
+	}
+	t.err = &failure{err: *m.Err, at: at.Last, off: at.End}
 }
 
 // event takes what is told of a segment.

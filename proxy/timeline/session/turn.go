@@ -1,8 +1,10 @@
 package session
 
 import (
+	"bytes"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/omnitap/omnitap/proxy/timeline"
 	"github.com/omnitap/omnitap/proxy/wire/dialect"
@@ -18,6 +20,8 @@ type ask struct {
 	also    []moment
 	input   input
 	modes   []string
+	weak    bool // a create behind it is what asks
+	taken   bool // the server acknowledged it
 	final   Span // the message that ended the input, where it is another one
 	upFinal int64
 }
@@ -260,10 +264,18 @@ func (s *Session) unattributed(samples int64) {
 	s.flag("unattributed_audio")
 }
 
-// loose counts the sound of a message that no turn can be found for.
+// loose counts the sound of a message that no turn can be found for: mono samples
+// of 16 bits, or companded ones, without a WAV header.
 func (s *Session) loose(m *dialect.Message) {
 	for i := range m.Parts {
-		s.unattributed(int64(len(m.Parts[i].Base64)) * 3 / 4 / 2)
+		p := &m.Parts[i]
+		n, size := int64(len(bytes.TrimRight(p.Base64, "=")))*3/4, int64(2)
+		if bytes.HasPrefix(p.Base64, []byte("UklG")) {
+			n = max(0, n-44)
+		} else if strings.HasPrefix(p.Format, "g711") {
+			size = 1
+		}
+		s.unattributed(n / size)
 	}
 	if len(m.Text) > 0 {
 		s.flag("unattributed_text")

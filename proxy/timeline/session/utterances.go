@@ -142,7 +142,7 @@ func (t *turn) unit(m *dialect.Message, at Span) {
 // unfinished gives a turn that did not come to its end the error that was the
 // last thing told of it; one about a message is none of it.
 func (t *turn) unfinished() {
-	if t.err != nil && t.err.err.Type != "invalid_request_error" {
+	if t.err != nil && (t.err.err.Type != "invalid_request_error" || t.err.err.Internal()) {
 		t.fail(t.err)
 	}
 }

@@ -2,6 +2,7 @@ package session
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/omnitap/omnitap/proxy/timeline"
 	"github.com/omnitap/omnitap/proxy/wire/dialect"
@@ -145,7 +146,34 @@ func (q *queries) close(at Span, why string) {
 	q.s.finish(t)
 }
 
+// about says what an error of the video chat is about, by its words: the query
+// that runs, one that does not start, or a message beside them.
+func about(text string) (unstarted, message bool) {
+	for _, w := range []string{"Preprocess failed", "Failed to build request", "No frames buffered", "Streaming video requires"} {
+		unstarted = unstarted || strings.HasPrefix(text, w)
+	}
+	for _, w := range []string{"Unknown type", "Invalid JSON", "Messages must be", "Frame ", "Invalid image", "Audio buffer overflow"} {
+		message = message || strings.HasPrefix(text, w)
+	}
+	return unstarted, message
+}
+
 func (q *queries) failed(m *dialect.Message, at Span) {
+	unstarted, message := about(m.Err.Message)
+	if message {
+		q.s.sessionError(m, at)
+		return
+	}
+	if unstarted && len(q.s.asks) > 0 { // it comes ahead of response.start
+		q.close(at, "next_query")
+		a := q.s.asks[len(q.s.asks)-1]
+		q.s.take(func(o *ask) bool { return o == a })
+		t := q.s.begin(a, "", "")
+		t.inputEnd(a)
+		t.fail(&failure{err: *m.Err, at: at.Last, off: at.End})
+		q.s.finish(t)
+		return
+	}
 	if q.current == nil && len(q.s.asks) == 0 {
 		q.s.sessionError(m, at)
 		return

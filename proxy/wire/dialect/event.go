@@ -7,7 +7,11 @@
 // clocks nor connections.
 package dialect
 
-import "github.com/omnitap/omnitap/proxy/wire/jsonscan"
+import (
+	"strings"
+
+	"github.com/omnitap/omnitap/proxy/wire/jsonscan"
+)
 
 // Names of dialects, as records carry them.
 const (
@@ -56,6 +60,13 @@ type Failure struct {
 	Code int
 	// Word is a code that is no number.
 	Word string
+}
+
+// Internal reports whether the failure's code says that it is the server's own,
+// whatever its type says.
+func (f *Failure) Internal() bool {
+	w := strings.ToLower(f.Word)
+	return strings.Contains(w, "internal") || w == "response_error" || w == "server_error"
 }
 
 // Event is what one event or whole answer means. Slices point into the bytes

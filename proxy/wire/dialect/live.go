@@ -60,6 +60,7 @@ const (
 	Committed               // server: input is taken
 	Listening               // server: the model chose to be silent
 	Over                    // server: the session is over
+	Cleared                 // server: input was dropped
 	Segment                 // server: a whole hypothesis of a segment
 	Config                  // client: configures the session
 	InputText               // client: text to be spoken or answered
@@ -106,7 +107,8 @@ type Message struct {
 	Seq int64
 	// Flag is the message's yes or no: final of a commit, error of a unit's end,
 	// is_final of a segment, stopped of a session's end; of an error that the
-	// session goes on.
+	// session goes on; of a committed event that no answer comes of it; of a
+	// listening one that it answers nothing.
 	Flag bool
 	// Split is how finely a speech stream cuts its text, empty for nothing said.
 	Split string

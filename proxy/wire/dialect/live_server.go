@@ -93,7 +93,7 @@ func (r *Reader) Server(data []byte) (*Message, error) {
 	case "audio":
 		r.speechUnit(m, t, f)
 	case "input_audio_buffer":
-		buffered(m, t)
+		buffered(m, t, f)
 	case "transcription":
 		r.transcription(m, t, f)
 	case "error":
@@ -190,6 +190,10 @@ func (r *Reader) response(m *Message, t []byte, f fields) {
 		ended(m, "incomplete", f)
 	case "listen":
 		m.Kind, m.Form = Listening, Duplex
+		meta := f.response.Get("metadata")
+		listens := meta.Get("model_listen")
+		m.Reason = meta.Get("reason").Str()
+		m.Flag = meta.Get("buffering").True() || listens.Kind() == jsonscan.Bool && !listens.True()
 	case "speak", "output_item.added", "output_item.done", "content_part.added", "content_part.done":
 	default:
 		r.unknown(m, f.root)
@@ -257,6 +261,8 @@ func (r *Reader) sessionEvent(m *Message, t []byte, f fields) {
 			m.Form = SpeechVLLM
 		case f.sessionID.There() && m.Total >= 0:
 			m.Form = SpeechSGLang
+		case m.Total >= 0:
+			m.Form = SpeechVLLM
 		}
 	case "closed", "expired", "replaced", "resync_required":
 		m.Kind, m.Reason = Over, f.root.Get("reason").Str()
@@ -347,7 +353,7 @@ func (r *Reader) speechUnit(m *Message, t []byte, f fields) {
 }
 
 // buffered reads input_audio_buffer.*.
-func buffered(m *Message, t []byte) {
+func buffered(m *Message, t []byte, f fields) {
 	switch string(t) {
 	case "speech_started":
 		m.Kind = SpeechStart
@@ -355,7 +361,11 @@ func buffered(m *Message, t []byte) {
 		m.Kind = SpeechStop
 	case "committed":
 		m.Kind = Committed
-	default: // cleared and the like
+		e := f.root.Get("event")
+		m.Flag = e.Get("no_response").True() || e.Get("empty").True() || e.Get("overlap_ack").True()
+	case "cleared":
+		m.Kind = Cleared
+	default:
 	}
 }
 
@@ -390,7 +400,7 @@ func (r *Reader) passing(m *Message, family []byte, f fields) {
 	case "video.frame.ack":
 		m.Form = VideoChat
 	case "input.committed":
-		m.Kind = Committed
+		m.Kind, m.Flag = Committed, f.root.Get("empty").True()
 	case "pong":
 	default:
 		switch string(family) {

@@ -13,7 +13,7 @@ import (
 
 var kindNames = [...]string{
 	"passing", "opened", "started", "output", "text_done", "audio_done", "unit_done", "turn_done", "failed", "speech_start", "speech_stop",
-	"committed", "listening", "over", "segment", "config", "input_text", "input_audio", "ask", "input_end", "cancel", "resume", "leave",
+	"committed", "listening", "over", "cleared", "segment", "config", "input_text", "input_audio", "ask", "input_end", "cancel", "resume", "leave",
 }
 
 // meant gives a message in a line, with only what is set.
@@ -111,7 +111,7 @@ var serverMessages = []struct{ name, data, want string }{
 	{"r speech", `{"type":"input_audio_buffer.speech_started","audio_start_ms":0,"item_id":"i"}`, `speech_start`},
 	{"r speech over", `{"type":"input_audio_buffer.speech_stopped","audio_end_ms":320,"item_id":"i"}`, `speech_stop`},
 	{"r committed", `{"type":"input_audio_buffer.committed","item_id":"i"}`, `committed`},
-	{"r cleared", `{"type":"input_audio_buffer.cleared"}`, `passing`},
+	{"r cleared", `{"type":"input_audio_buffer.cleared"}`, `cleared`},
 	{"r item", `{"type":"response.output_item.added","response_id":"resp_1","item":{"id":"i"}}`, `passing key=resp_1`},
 	{"r limits", `{"type":"rate_limits.updated","rate_limits":[],"event_id":"event_215"}`, `passing`},
 	// vLLM-Omni, duplex: native and projected
@@ -124,7 +124,7 @@ var serverMessages = []struct{ name, data, want string }{
 	{"v native done", `{"type":"response.done","session_id":"duplex-16","response_id":"resp-d-0","epoch":0,"committed":true,"playback":{"generated_ms":0},"server_event_seq":11}`, `turn_done form=5 key=resp-d-0 seq=11`},
 	{"v native closed", `{"type":"session.closed","session_id":"duplex-16","server_event_seq":22}`, `over form=5 seq=22`},
 	{"v duplex begins", `{"type":"response.created","response_id":"resp-d-0","response":{"id":"resp-d-0","object":"realtime.response","status":"in_progress","status_details":null,"output":[],"modalities":["text","audio"],"metadata":{"duplex_event":{"type":"response.created","session_id":"d"}}},"event_id":"event_88","server_event_seq":5}`, `started form=5 key=resp-d-0 seq=5 | id=resp-d-0`},
-	{"v duplex listens", `{"type":"response.listen","session_id":"duplex-16","epoch":0,"response":{"object":"realtime.response","status":"listening","metadata":{"reason":"model_listen"}},"event_id":"event_e7","server_event_seq":3}`, `listening form=5 seq=3`},
+	{"v duplex listens", `{"type":"response.listen","session_id":"duplex-16","epoch":0,"response":{"object":"realtime.response","status":"listening","metadata":{"reason":"model_listen"}},"event_id":"event_e7","server_event_seq":3}`, `listening form=5 reason=model_listen seq=3`},
 	{"v duplex speaks", `{"type":"response.speak","response_id":"resp-d-0","item_id":"i","metadata":{"model_speak":true},"server_event_seq":9}`, `passing form=5 key=resp-d-0 seq=9`},
 	{"v duplex audio, g711", `{"type":"response.audio.delta","response_id":"resp-d-0","item_id":"i","output_index":0,"content_index":0,"delta":"/8O0rKah","format":"g711_ulaw","sample_rate_hz":8000,"metadata":{"session_id":"d"},"server_event_seq":10}`, `output form=5 key=resp-d-0 seq=10 old | audio part(/8O0rKah g711_ulaw 8000 0 -1)`},
 	{"v duplex text, empty", `{"type":"response.audio_transcript.delta","response_id":"resp-d-0","item_id":"i","delta":"","server_event_seq":14}`, `output form=5 key=resp-d-0 seq=14`},
