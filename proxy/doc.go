@@ -55,6 +55,8 @@ type Config struct {
 	Drain time.Duration
 	// linger is lingerLimit but in tests.
 	linger time.Duration
+	// lingered, if set, is told of each look at a client that lingers.
+	lingered chan<- struct{}
 	// TLS, if set, is spoken to clients; ALPN is http/1.1 alone.
 	TLS *tls.Config
 	// UpstreamTLS configures TLS towards an https upstream; nil means defaults.

@@ -35,6 +35,10 @@ func (x *session) linger() {
 			limit = x.s.cfg.linger
 		}
 		err := x.client.waitGone(time.Now().Add(limit), &x.downOver)
+		select {
+		case x.s.cfg.lingered <- struct{}{}:
+		default:
+		}
 		switch now := x.upstream.received(); {
 		case x.ending.Load(), x.downOver.Load():
 			return
