@@ -33,7 +33,6 @@ func (r *responses) client(m *dialect.Message, at Span) {
 	case dialect.Cancel:
 		for _, t := range r.s.open {
 			if len(m.Key) == 0 || t.key == string(m.Key) {
-				t.cancelled = true
 				t.b.Cancelled(at.First, "client")
 			}
 		}

@@ -43,18 +43,17 @@ func (a *ask) sent(mono, off int64) {
 
 // turn is one turn under way.
 type turn struct {
-	b         *timeline.Builder
-	key       string
-	n         int
-	began     int64
-	ask       *ask
-	among     []*ask // what may have asked for it, where that is not known yet
-	format    string // of its binary messages
-	textDone  Span   // the end of its text, where that may be the end of all
-	sound     bool   // sound came behind textDone
-	err       *failure
-	cancelled bool
-	unnamed   bool // its key is not known yet
+	b        *timeline.Builder
+	key      string
+	n        int
+	began    int64
+	ask      *ask
+	among    []*ask // what may have asked for it, where that is not known yet
+	format   string // of its binary messages
+	textDone Span   // the end of its text, where that may be the end of all
+	sound    bool   // sound came behind textDone
+	err      *failure
+	unnamed  bool // its key is not known yet
 }
 
 // failure is an error of the server that may concern a turn.
