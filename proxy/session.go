@@ -166,9 +166,10 @@ func (x *session) peer() *socket {
 // kill ends a session whose time is up. A write that is blocked holds TLS's lock:
 // it is given up first.
 func (x *session) kill() {
-	if x.ending.Swap(true) && !x.stuck() {
+	if x.killed.Swap(true) {
 		return
 	}
+	x.ending.Store(true)
 	x.h.Shutdown(x.s.clock.now())
 	for _, s := range []*socket{x.client, x.peer()} {
 		if s != nil && s.tls {
@@ -177,10 +178,6 @@ func (x *session) kill() {
 	}
 	x.quit()
 }
-
-// stuck reports whether a session that was told to end is still there at the
-// limit, and says so once.
-func (x *session) stuck() bool { return !x.killed.Swap(true) }
 
 // past is a deadline that has passed.
 var past = time.Unix(1, 0)

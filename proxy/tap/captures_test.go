@@ -218,10 +218,10 @@ func checkAudio(t *testing.T, raw json.RawMessage, compare func(string, string, 
 	}
 }
 
-// flatten gives a record's values by their dotted names, as JSON.
-func flatten(t testing.TB, r *timeline.Record) map[string]string {
+// flatten gives a line's values by their dotted names, as JSON.
+func flatten(t testing.TB, line any) map[string]string {
 	t.Helper()
-	b, err := json.Marshal(r)
+	b, err := json.Marshal(line)
 	if err != nil {
 		t.Fatal(err)
 	}

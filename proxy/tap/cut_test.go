@@ -170,7 +170,7 @@ func TestEveryNullHasAReason(t *testing.T) {
 // reasoned holds that every null has a reason, and nothing else has one.
 func reasoned(t testing.TB, at string, x any, reasons map[string]string) {
 	t.Helper()
-	flat := dotted(t, x)
+	flat := flatten(t, x)
 	for name, v := range flat {
 		if v == "null" && reasons[name] == "" && !strings.HasPrefix(name, "unmeasured") {
 			t.Errorf("%s: %s is null without a reason", at, name)
@@ -181,28 +181,6 @@ func reasoned(t testing.TB, at string, x any, reasons map[string]string) {
 			t.Errorf("%s: %s = %s and has a reason for being null", at, name, v)
 		}
 	}
-}
-
-// dotted gives values by their dotted names, as JSON.
-func dotted(t testing.TB, x any) map[string]string {
-	t.Helper()
-	b, err := json.Marshal(x)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := map[string]string{}
-	var walk func(prefix string, raw json.RawMessage)
-	walk = func(prefix string, raw json.RawMessage) {
-		out[prefix] = string(raw)
-		var m map[string]json.RawMessage
-		if len(raw) > 0 && raw[0] == '{' && json.Unmarshal(raw, &m) == nil {
-			for k, v := range m {
-				walk(strings.TrimPrefix(prefix+"."+k, "."), v)
-			}
-		}
-	}
-	walk("", b)
-	return out
 }
 
 // TestCapturesBrokenOff: wherever a WebSocket breaks off, each of its turns has one

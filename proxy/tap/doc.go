@@ -32,7 +32,8 @@ type Config struct {
 	// MaxRequest bounds how much of a request's body is kept to learn what it
 	// asks for, in bytes: 4 MiB.
 	MaxRequest int `yaml:"max_request"`
-	// MaxQueue bounds the bytes waiting for analysis of one connection: 32 MiB.
+	// MaxQueue bounds the bytes that one connection hands over between two looks
+	// of its worker: 32 MiB.
 	MaxQueue int64 `yaml:"max_queue"`
 	// MaxMemory bounds the bytes waiting for analysis in all: 256 MiB.
 	MaxMemory int64 `yaml:"max_memory"`

@@ -50,7 +50,7 @@ func (s *sessions) flat(t testing.TB) map[string]string {
 	t.Helper()
 	out := map[string]string{}
 	add := func(prefix string, x any) {
-		for k, v := range flatAny(t, x) {
+		for k, v := range flatten(t, x) {
 			if v == "" || v[0] != '{' {
 				out[prefix+k] = v
 			}
@@ -151,7 +151,7 @@ func wholeSession(t *testing.T, got *sessions, recs []*timeline.Record) {
 // nullsHaveReasons checks that every null has its reason, and nothing else has one.
 func nullsHaveReasons(t *testing.T, at string, x any, reasons map[string]string) {
 	t.Helper()
-	flat := flatAny(t, x)
+	flat := flatten(t, x)
 	for name, raw := range flat {
 		free := strings.HasPrefix(name, "terminal.evidence") || strings.HasPrefix(name, "unmeasured")
 		if raw == "null" && !free && reasons[name] == "" {
@@ -163,28 +163,6 @@ func nullsHaveReasons(t *testing.T, at string, x any, reasons map[string]string)
 			t.Errorf("%s: unmeasured names %s (%s), which is %s", at, name, why, raw)
 		}
 	}
-}
-
-// flatAny gives a line's values by their dotted names, as JSON.
-func flatAny(t testing.TB, x any) map[string]string {
-	t.Helper()
-	b, err := json.Marshal(x)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := map[string]string{}
-	var walk func(prefix string, raw json.RawMessage)
-	walk = func(prefix string, raw json.RawMessage) {
-		out[prefix] = string(raw)
-		var m map[string]json.RawMessage
-		if len(raw) > 0 && raw[0] == '{' && json.Unmarshal(raw, &m) == nil {
-			for k, v := range m {
-				walk(strings.TrimPrefix(prefix+"."+k, "."), v)
-			}
-		}
-	}
-	walk("", b)
-	return out
 }
 
 // short names of fields in expectations.
@@ -200,7 +178,7 @@ var fieldNames = map[string]string{
 // first and the last byte of the line labelled L.
 func expect(t *testing.T, at string, x any, flags []string, marks map[string]mark, tokens string) {
 	t.Helper()
-	flat := flatAny(t, x)
+	flat := flatten(t, x)
 	for token := range strings.FieldsSeq(tokens) {
 		i := strings.IndexAny(token, "=!~?")
 		switch {
