@@ -13,6 +13,12 @@
 // path allocates nothing per read, and a connection holds a buffer only while
 // there is something to read.
 //
+// Plain connections are moved by a few loops of their own (loop), which no
+// goroutine has to be woken for; goroutines help where a write would block, where
+// a transfer is in bulk, and at the ends. With TLS on a side, a goroutine a
+// direction moves the bytes (flow.run). What is read, stamped, handed over and
+// written is the same code both ways.
+//
 // It knows no HTTP beyond a request's head, no JSON and no sound: reading is the
 // tap's (proxy/tap), which gets the bytes with their stamps.
 package proxy
@@ -55,6 +61,8 @@ type Config struct {
 	Drain time.Duration
 	// linger is lingerLimit but in tests.
 	linger time.Duration
+	// noLoops lets goroutines move the bytes, as where TLS is spoken; tests alone set it.
+	noLoops bool
 	// lingered, if set, is told of each look at a client that lingers.
 	lingered chan<- struct{}
 	// TLS, if set, is spoken to clients; ALPN is http/1.1 alone.

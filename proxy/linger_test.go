@@ -45,7 +45,9 @@ func closed(c *net.TCPConn) bool {
 // TestLinger: a WebSocket's client that closed for good ends its silent server's
 // side too (case C47); so does one that is told to be gone by a reset behind its
 // FIN, upgraded or not.
-func TestLinger(t *testing.T) {
+func TestLinger(t *testing.T) { bothWays(t, lingers) }
+
+func lingers(t *testing.T, goroutines bool) {
 	for _, v := range []struct {
 		name, request, head string
 		reset               bool
@@ -57,7 +59,7 @@ func TestLinger(t *testing.T) {
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			gone := make(chan error, 1)
-			r := startRig(t, silent(t, v.head, gone), func(c *Config, _ *tap.Config) { c.linger = v.linger })
+			r := startRig(t, silent(t, v.head, gone), func(c *Config, _ *tap.Config) { c.linger, c.noLoops = v.linger, goroutines })
 			c := dialRaw(t, r.addr)
 			send(t, c, v.request)
 			if _, err := io.ReadFull(c, make([]byte, len(v.head))); err != nil {
@@ -97,7 +99,9 @@ func lingering(s *Server) bool {
 
 // TestNoLingerForAnAnswer: a client that only ended its request waits for the
 // answer as long as it likes, and so does one of a WebSocket whose server sends.
-func TestNoLingerForAnAnswer(t *testing.T) {
+func TestNoLingerForAnAnswer(t *testing.T) { bothWays(t, noLinger) }
+
+func noLinger(t *testing.T, goroutines bool) {
 	for _, head := range []string{"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n", switching} {
 		late := make(chan struct{})
 		up := script(t, func(c *net.TCPConn) {
@@ -108,6 +112,7 @@ func TestNoLingerForAnAnswer(t *testing.T) {
 			send(t, c, "LATE")
 		})
 		r := startRig(t, up, func(c *Config, _ *tap.Config) {
+			c.noLoops = goroutines
 			if c.linger = time.Millisecond; head == switching {
 				c.linger = time.Hour
 			}

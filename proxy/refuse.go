@@ -76,7 +76,7 @@ func (x *session) readHead() bool {
 	for !w.seen && !w.lost {
 		b, mono, first, err := f.read()
 		if len(b) > 0 {
-			f.h.Data(tap.Client, f.block, b, mono, first)
+			f.h.Data(tap.Client, f.buf.block, b, mono, first)
 			p.Feed(b)
 			f.release()
 		}

@@ -16,7 +16,9 @@ import (
 const ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
 
 // TestHalfClose: FIN is passed on as FIN, and what comes behind it arrives (case C47).
-func TestHalfClose(t *testing.T) {
+func TestHalfClose(t *testing.T) { bothWays(t, halfClose) }
+
+func halfClose(t *testing.T, goroutines bool) {
 	up := script(t, func(c *net.TCPConn) {
 		b, err := io.ReadAll(c) // to the client's FIN
 		if err != nil {
@@ -24,7 +26,7 @@ func TestHalfClose(t *testing.T) {
 		}
 		send(t, c, "LATE "+string(b))
 	})
-	r := startRig(t, up, nil)
+	r := startRig(t, up, func(c *Config, _ *tap.Config) { c.noLoops = goroutines })
 	c := dialRaw(t, r.addr)
 	send(t, c, "hello")
 	if err := c.CloseWrite(); err != nil {
@@ -37,14 +39,16 @@ func TestHalfClose(t *testing.T) {
 }
 
 // TestResetIsReset: a reset arrives as one, whichever side it comes from.
-func TestResetIsReset(t *testing.T) {
+func TestResetIsReset(t *testing.T) { bothWays(t, resetIsReset) }
+
+func resetIsReset(t *testing.T, goroutines bool) {
 	t.Run("server", func(t *testing.T) {
 		up := script(t, func(c *net.TCPConn) {
 			_, _ = readRequest(c, 0)
 			send(t, c, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhal")
 			_ = c.SetLinger(0)
 		})
-		r := startRig(t, up, nil)
+		r := startRig(t, up, func(c *Config, _ *tap.Config) { c.noLoops = goroutines })
 		c := dialRaw(t, r.addr)
 		send(t, c, "GET / HTTP/1.1\r\n\r\n")
 		got, err := io.ReadAll(c)
@@ -63,7 +67,7 @@ func TestResetIsReset(t *testing.T) {
 			_, err := c.Read(make([]byte, 1))
 			seen <- err
 		})
-		r := startRig(t, up, nil)
+		r := startRig(t, up, func(c *Config, _ *tap.Config) { c.noLoops = goroutines })
 		c := dialRaw(t, r.addr)
 		send(t, c, "GET / HTTP/1.1\r\n\r\n")
 		waitFor(t, func() bool { return r.server.Open() == 1 })
@@ -81,7 +85,9 @@ func TestResetIsReset(t *testing.T) {
 
 // TestAnswerAheadOfReset: a server answers 413 and resets while the upload runs;
 // every answer arrives whole.
-func TestAnswerAheadOfReset(t *testing.T) {
+func TestAnswerAheadOfReset(t *testing.T) { bothWays(t, answerAheadOfReset) }
+
+func answerAheadOfReset(t *testing.T, goroutines bool) {
 	const rounds = 300
 	answer := "HTTP/1.1 413 Payload Too Large\r\nContent-Length: 2000\r\nConnection: close\r\n\r\n" + strings.Repeat("x", 2000)
 	up := script(t, func(c *net.TCPConn) {
@@ -89,7 +95,7 @@ func TestAnswerAheadOfReset(t *testing.T) {
 		send(t, c, answer)
 		// closing with the upload unread makes the kernel reset the connection
 	})
-	r := startRig(t, up, nil)
+	r := startRig(t, up, func(c *Config, _ *tap.Config) { c.noLoops = goroutines })
 	upload := bytes.Repeat([]byte("u"), 4<<20)
 	whole := 0
 	for range rounds {

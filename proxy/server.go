@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -28,9 +29,11 @@ type Server struct {
 	// aborted is when a client last left by a reset
 	aborted atomic.Int64
 
-	mu   sync.Mutex // protects what follows
+	loops []*loop        // Run's
+	wg    sync.WaitGroup // open sessions and their goroutines
+
+	mu   sync.Mutex // protects what follows, and which sockets a session has
 	open map[*session]struct{}
-	wg   sync.WaitGroup
 }
 
 // DefaultDrain is how long open exchanges may take to end at shutdown.
@@ -92,12 +95,43 @@ func Listen(ctx context.Context, addr string) (net.Listener, error) {
 func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	stop := context.AfterFunc(ctx, func() { _ = ln.Close() })
 	defer stop()
+	defer s.startLoops()()
 	err := s.accept(ctx, ln)
 	s.drain()
 	if ctx.Err() != nil {
 		return nil
 	}
 	return err
+}
+
+// startLoops starts as many loops as the tap has workers by default; the function
+// it returns ends them.
+func (s *Server) startLoops() (end func()) {
+	var wg sync.WaitGroup
+	n := min(max(1, runtime.GOMAXPROCS(0)/4), 4)
+	if s.cfg.noLoops {
+		n = 0
+	}
+	for range n {
+		l, err := newLoop(s.clock)
+		if err != nil {
+			s.log.Warn("connections get goroutines of their own", "reason", err.Error())
+			break
+		}
+		s.loops = append(s.loops, l)
+	}
+	n = len(s.loops)
+	addProcessors(n)
+	for _, l := range s.loops {
+		wg.Go(l.run)
+	}
+	return func() {
+		for _, l := range s.loops {
+			l.stop()
+		}
+		wg.Wait()
+		addProcessors(-n)
+	}
 }
 
 // accept takes connections; a failure to take one is ours and passes.
@@ -181,12 +215,14 @@ func (x *session) identify(n int) timeline.Identity {
 func (s *Server) remember(x *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.wg.Add(1)
 	s.open[x] = struct{}{}
 }
 
 func (s *Server) forget(x *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.wg.Done()
 	delete(s.open, x)
 }
 

@@ -34,13 +34,53 @@ type session struct {
 }
 
 // relay starts moving bytes both ways; the direction that ends last closes the
-// session. Each runs on a stack of its own that nothing deep was called on: an
-// idle connection is mostly its stacks.
+// session. A loop does it where it can: where TLS is spoken, a goroutine a
+// direction does, each on a stack of its own that nothing deep was called on: an
+// idle connection is then mostly its stacks.
 func (x *session) relay() {
 	up, down := x.flows()
 	x.moving.Store(2)
-	x.s.wg.Go(func() { x.upwards(up) })
-	x.s.wg.Go(func() { x.downwards(down) })
+	follow := func() { x.s.wg.Go(func() { x.upwards(up) }) }
+	back := func() { x.s.wg.Go(func() { x.downwards(down) }) }
+	switch ok, err := x.loop(); {
+	case err != nil:
+		x.s.log.Warn("a connection gets goroutines of its own", "reason", err.Error())
+		fallthrough
+	case !ok:
+		follow()
+		back()
+		return
+	}
+	c, u := x.client.fd, x.upstream.fd
+	c.flow, c.follow, u.flow, u.follow = up, follow, down, back
+	c.start()
+	u.start()
+}
+
+// loop lets a loop have both sides, and reports whether it has.
+func (x *session) loop() (bool, error) {
+	if x.client.tls || x.upstream.tls || len(x.s.loops) == 0 {
+		return false, nil
+	}
+	l := x.s.loops[x.n%uint64(len(x.s.loops))]
+	client, err := l.adopt(x.client.Conn.(*net.TCPConn))
+	if err != nil {
+		return false, err
+	}
+	upstream, err := l.adopt(x.upstream.Conn.(*net.TCPConn))
+	if err != nil {
+		_ = client.Close()
+		return false, err
+	}
+	x.s.mu.Lock()
+	defer x.s.mu.Unlock()
+	if x.ending.Load() { // quit closes what it finds
+		_, _ = client.Close(), upstream.Close()
+		return false, nil
+	}
+	x.client.become(client)
+	x.upstream.become(upstream)
+	return true, nil
 }
 
 // ended notes that a direction is done.
@@ -63,8 +103,11 @@ func (x *session) flows() (up, down *flow) {
 
 // upwards moves the client's bytes and passes its end on.
 func (x *session) upwards(f *flow) {
-	defer x.ended()
 	err := f.run()
+	if errors.Is(err, errParked) {
+		return
+	}
+	defer x.ended()
 	now := x.s.clock.now()
 	var w writeError
 	switch {
@@ -85,9 +128,12 @@ func (x *session) upwards(f *flow) {
 
 // downwards moves the server's bytes and passes its end on.
 func (x *session) downwards(f *flow) {
+	err := f.run()
+	if errors.Is(err, errParked) {
+		return
+	}
 	defer x.ended()
 	defer x.downEnded()
-	err := f.run()
 	x.downOver.Store(true) // a reset from here on answers our own end
 	now := x.s.clock.now()
 	var w writeError
@@ -148,8 +194,9 @@ func (x *session) close() {
 func (x *session) quit() {
 	x.ending.Store(true)
 	x.cancel()
+	up := x.peer()
 	x.client.closeWrite()
-	if up := x.peer(); up != nil {
+	if up != nil {
 		up.closeWrite()
 		_ = up.Close()
 	}
@@ -173,7 +220,7 @@ func (x *session) kill() {
 	x.h.Shutdown(x.s.clock.now())
 	for _, s := range []*socket{x.client, x.peer()} {
 		if s != nil && s.tls {
-			_ = s.tcp.SetWriteDeadline(past)
+			_ = s.SetWriteDeadline(past)
 		}
 	}
 	x.quit()

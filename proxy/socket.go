@@ -1,11 +1,13 @@
 package proxy
 
 import (
+	"cmp"
 	"io"
 	"net"
 	"os"
 	"sync/atomic"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -13,13 +15,23 @@ import (
 
 // socket is one side of a connection: a TCP connection, with TLS on top or not.
 type socket struct {
-	net.Conn // what bytes go through: the TCP connection, or TLS over it
-	tcp      *net.TCPConn
+	net.Conn // what bytes go through: the TCP connection, or TLS over it; nil once a loop has it
+	tcp      transport
 	raw      syscall.RawConn
+	fd       *descriptor // where a loop has the connection: tcp and raw are it
 	clock    *clock
 	tls      bool
 	rx       receiver
 	shut     atomic.Bool // we sent FIN
+}
+
+// transport is what ends a TCP connection, or a wait for it: Go's own
+// (net.TCPConn), or a loop's.
+type transport interface {
+	CloseWrite() error
+	SetLinger(sec int) error
+	SetReadDeadline(t time.Time) error
+	Close() error
 }
 
 // receiver reads with receive stamps. Its fields are arguments and results of
@@ -63,6 +75,20 @@ func newSocket(c *net.TCPConn, clk *clock) (*socket, error) {
 	s := &socket{Conn: c, tcp: c, raw: raw, clock: clk}
 	s.rx.fn = s.rx.recv
 	return s, nil
+}
+
+// become lets a loop have the connection.
+func (s *socket) become(d *descriptor) {
+	_ = s.Conn.Close() // d is a copy: the connection stays
+	s.Conn, s.tcp, s.raw, s.fd = nil, d, d, d
+}
+
+// Close closes the connection.
+func (s *socket) Close() error {
+	if s.tls {
+		return s.Conn.Close()
+	}
+	return s.tcp.Close()
 }
 
 // recv runs on the descriptor; false means wait until it is readable. Every read
@@ -157,12 +183,23 @@ func (c stamped) Read(b []byte) (int, error) {
 	return c.s.receive()
 }
 
-// receive reads once from the TCP connection into rx.b.
+// receive reads once from the TCP connection into rx.b. On a loop's it does not
+// wait: errAgain says that there is nothing.
 func (s *socket) receive() (int, error) {
-	r := &s.rx
-	if err := s.raw.Read(r.fn); err != nil {
+	if s.fd != nil {
+		if ok, err := s.fd.try(s.rx.fn); !ok || err != nil {
+			return 0, cmp.Or(err, errAgain)
+		}
+		return s.rx.result()
+	}
+	if err := s.raw.Read(s.rx.fn); err != nil {
 		return 0, err
 	}
+	return s.rx.result()
+}
+
+// result returns what recv found.
+func (r *receiver) result() (int, error) {
 	if r.errno != 0 {
 		return 0, os.NewSyscallError("recvmsg", r.errno)
 	}

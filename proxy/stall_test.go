@@ -115,7 +115,9 @@ func (zeros) Read(p []byte) (int, error) {
 
 // TestLingerWaitsForWhoIsHeldBack: a server that a slow client holds back is not
 // silent: every byte arrives.
-func TestLingerWaitsForWhoIsHeldBack(t *testing.T) {
+func TestLingerWaitsForWhoIsHeldBack(t *testing.T) { bothWays(t, heldBack) }
+
+func heldBack(t *testing.T, goroutines bool) {
 	const total = 32 << 20
 	up := script(t, func(c *net.TCPConn) {
 		_, _ = readRequest(c, 0)
@@ -123,7 +125,9 @@ func TestLingerWaitsForWhoIsHeldBack(t *testing.T) {
 		_, _ = c.Write(make([]byte, total))
 	})
 	looks := make(chan struct{}, 100)
-	r := startRig(t, up, func(c *Config, _ *tap.Config) { c.linger, c.lingered = 100*time.Millisecond, looks })
+	r := startRig(t, up, func(c *Config, _ *tap.Config) {
+		c.linger, c.lingered, c.noLoops = 100*time.Millisecond, looks, goroutines
+	})
 	c := dialRaw(t, r.addr)
 	send(t, c, upgrade)
 	if _, err := io.ReadFull(c, make([]byte, len(switching))); err != nil {

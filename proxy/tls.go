@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"net"
 	"os"
 	"sync"
 	"time"
@@ -12,7 +13,7 @@ import (
 // startTLS puts TLS over a socket. Reads go through stamped, so that decrypted
 // bytes keep the kernel's stamps.
 func (s *socket) startTLS(ctx context.Context, cfg *tls.Config, client bool) error {
-	under := stamped{s.tcp, s}
+	under := stamped{s.Conn.(*net.TCPConn), s}
 	var c *tls.Conn
 	if client {
 		c = tls.Client(under, cfg)
