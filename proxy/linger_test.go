@@ -48,6 +48,7 @@ func closed(c *net.TCPConn) bool {
 func TestLinger(t *testing.T) { bothWays(t, lingers) }
 
 func lingers(t *testing.T, goroutines bool) {
+	t.Helper()
 	for _, v := range []struct {
 		name, request, head string
 		reset               bool
@@ -102,6 +103,7 @@ func lingering(s *Server) bool {
 func TestNoLingerForAnAnswer(t *testing.T) { bothWays(t, noLinger) }
 
 func noLinger(t *testing.T, goroutines bool) {
+	t.Helper()
 	for _, head := range []string{"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n", switching} {
 		late := make(chan struct{})
 		up := script(t, func(c *net.TCPConn) {

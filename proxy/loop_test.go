@@ -19,6 +19,7 @@ import (
 
 // bothWays runs a test with loops that move the bytes, and with goroutines.
 func bothWays(t *testing.T, test func(t *testing.T, goroutines bool)) {
+	t.Helper()
 	t.Run("loop", func(t *testing.T) { test(t, false) })
 	t.Run("goroutines", func(t *testing.T) { test(t, true) })
 }
@@ -152,6 +153,7 @@ func (s *Server) sockets(f func(*socket)) {
 // collections: each gets its own bytes, and no descriptor is left.
 func TestLoopUnderFire(t *testing.T) {
 	bothWays(t, func(t *testing.T, goroutines bool) {
+		t.Helper()
 		up := script(t, echo)
 		r := startRig(t, up, func(c *Config, tc *tap.Config) { c.noLoops, tc.Off = goroutines, true })
 		fire(t, r.addr) // it runs from here on
@@ -189,6 +191,7 @@ func descriptors(t *testing.T) int {
 
 // fire sends something through an echo and compares, then ends in some way.
 func fire(t *testing.T, addr string) {
+	t.Helper()
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Error(err)

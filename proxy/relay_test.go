@@ -19,6 +19,7 @@ const ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
 func TestHalfClose(t *testing.T) { bothWays(t, halfClose) }
 
 func halfClose(t *testing.T, goroutines bool) {
+	t.Helper()
 	up := script(t, func(c *net.TCPConn) {
 		b, err := io.ReadAll(c) // to the client's FIN
 		if err != nil {
@@ -42,6 +43,7 @@ func halfClose(t *testing.T, goroutines bool) {
 func TestResetIsReset(t *testing.T) { bothWays(t, resetIsReset) }
 
 func resetIsReset(t *testing.T, goroutines bool) {
+	t.Helper()
 	t.Run("server", func(t *testing.T) {
 		up := script(t, func(c *net.TCPConn) {
 			_, _ = readRequest(c, 0)
@@ -88,6 +90,7 @@ func resetIsReset(t *testing.T, goroutines bool) {
 func TestAnswerAheadOfReset(t *testing.T) { bothWays(t, answerAheadOfReset) }
 
 func answerAheadOfReset(t *testing.T, goroutines bool) {
+	t.Helper()
 	const rounds = 300
 	answer := "HTTP/1.1 413 Payload Too Large\r\nContent-Length: 2000\r\nConnection: close\r\n\r\n" + strings.Repeat("x", 2000)
 	up := script(t, func(c *net.TCPConn) {

@@ -118,6 +118,7 @@ func (zeros) Read(p []byte) (int, error) {
 func TestLingerWaitsForWhoIsHeldBack(t *testing.T) { bothWays(t, heldBack) }
 
 func heldBack(t *testing.T, goroutines bool) {
+	t.Helper()
 	const total = 32 << 20
 	up := script(t, func(c *net.TCPConn) {
 		_, _ = readRequest(c, 0)
