@@ -78,13 +78,15 @@ func (d *descriptor) leave() { d.follow() }
 
 // event is called by the loop with what happened.
 func (d *descriptor) event(mask uint32) {
-	if mask&(unix.EPOLLOUT|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
-		d.writing.wake()
+	if mask&(unix.EPOLLOUT|unix.EPOLLHUP|unix.EPOLLERR) != 0 && d.writing.wake() {
+		d.loop.readied = true
 	}
 	if mask&^unix.EPOLLOUT == 0 {
 		return
 	}
-	d.reading.wake()
+	if d.reading.wake() {
+		d.loop.readied = true
+	}
 	if d.claim() {
 		d.loop.step(d, mask&ending != 0)
 	}
@@ -122,13 +124,16 @@ type waiter struct {
 	c  chan struct{} // set ahead of on
 }
 
-func (w *waiter) wake() {
-	if w.on.Load() {
-		select {
-		case w.c <- struct{}{}:
-		default:
-		}
+// wake reports whether somebody waits.
+func (w *waiter) wake() bool {
+	if !w.on.Load() {
+		return false
 	}
+	select {
+	case w.c <- struct{}{}:
+	default:
+	}
+	return true
 }
 
 // await calls f until it is done, at each edge; an edge ahead of a call is seen by it.

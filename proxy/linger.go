@@ -3,7 +3,6 @@ package proxy
 import (
 	"errors"
 	"os"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,11 +29,11 @@ func (x *session) linger() {
 	defer x.lingering.Store(false)
 	had := x.upstream.received()
 	for !x.downOver.Load() {
-		limit := long
-		if x.upgraded.Load() {
+		limit, upgraded := long, x.upgraded.Load()
+		if upgraded {
 			limit = x.s.cfg.linger
 		}
-		err := x.client.waitGone(time.Now().Add(limit), &x.downOver)
+		err := x.client.waitGone(time.Now().Add(limit), func() bool { return x.downOver.Load() || x.upgraded.Load() != upgraded })
 		select {
 		case x.s.cfg.lingered <- struct{}{}:
 		default:
@@ -42,10 +41,13 @@ func (x *session) linger() {
 		switch now := x.upstream.received(); {
 		case x.ending.Load(), x.downOver.Load():
 			return
+		case x.upgraded.Load() != upgraded:
+			had = now
+			continue
 		case err == nil: // reset
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			return
-		case !x.upgraded.Load() || now != had || x.heldBack():
+		case !upgraded || now != had || x.heldBack():
 			had = now
 			continue
 		}
@@ -78,12 +80,12 @@ func (x *session) downEnded() {
 
 // waitGone waits, until a deadline, for the reset of a peer that sent FIN, or for
 // over, which may have become true ahead of the deadline's setting.
-func (s *socket) waitGone(deadline time.Time, over *atomic.Bool) error {
+func (s *socket) waitGone(deadline time.Time, over func() bool) error {
 	if err := s.tcp.SetReadDeadline(deadline); err != nil {
 		return err
 	}
 	return s.raw.Read(func(fd uintptr) bool {
-		if over.Load() {
+		if over() {
 			return true
 		}
 		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)

@@ -24,7 +24,8 @@ import (
 type loop struct {
 	epfd, bell int // bell is an eventfd: rung to stop
 	events     [64]unix.EpollEvent
-	quiet      int // waits in a row that gave nothing
+	quiet      int  // waits in a row that gave nothing
+	readied    bool // a goroutine was started or woken since the last wait
 	rx         receiver
 	tx         writer
 	send       func(uintptr) bool
@@ -86,6 +87,11 @@ func (l *loop) run() {
 			if d := l.at(int(e.Fd)); d != nil {
 				d.event(e.Events)
 			}
+		}
+		if l.readied {
+			// the goroutine stands in the queue of the processor that the next wait keeps
+			l.readied = false
+			runtime.Gosched()
 		}
 	}
 }
@@ -165,34 +171,32 @@ func (l *loop) put(fd int, d *descriptor) {
 	l.conns[fd] = d
 }
 
-// burst is how many reads in a row that left no room make a transfer in bulk,
-// which would keep others waiting.
+// burst is how many reads in a row make a transfer in bulk, which would keep
+// others waiting.
 const burst = 4
 
 // step moves what has arrived at d, whose flow is the loop's. more says that a
 // short read need not be the last.
 func (l *loop) step(d *descriptor, more bool) {
 	f := d.flow
-	for full := 0; full < burst; {
+	for range burst {
 		n, room, err := l.receive(d)
 		if n > 0 && !l.forward(f, n) {
-			d.leave()
-			return
+			break
 		}
-		switch {
-		case errors.Is(err, errAgain), err == nil && n < room && !more:
+		if errors.Is(err, errAgain) || err == nil && n < room && !more {
 			if d.giveBack() {
 				return
 			}
 			more = true // it was closed, most likely
-		case err != nil:
+			continue
+		}
+		if err != nil {
 			f.err = err
-			d.leave()
-			return
-		case n == room:
-			full++
+			break
 		}
 	}
+	l.readied = true
 	d.leave()
 }
 
@@ -235,6 +239,9 @@ func (l *loop) forward(f *flow, n int) bool {
 		err = os.NewSyscallError("send", w.errno)
 	}
 	if err != nil {
+		if kept { // the tap has yet to look at it
+			l.buf.advance(n)
+		}
 		f.err = writeError{err}
 		return false
 	}
@@ -245,6 +252,7 @@ func (l *loop) forward(f *flow, n int) bool {
 var processors sync.Mutex // guards changes of GOMAXPROCS
 
 // addProcessors lets Go run n more goroutines at a time, fewer for a negative n.
+// From then on Go does not follow changes of a control group's limit by itself.
 func addProcessors(n int) {
 	processors.Lock()
 	defer processors.Unlock()

@@ -2,15 +2,19 @@ package proxy
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -311,4 +315,89 @@ func TestDescriptorTellsOfItsClosing(t *testing.T) {
 	if _, err := c.Write([]byte("x")); err != nil && !errors.Is(err, syscall.EPIPE) {
 		t.Errorf("the connection that was copied: %v", err)
 	}
+}
+
+// TestLoopKeepsWhatTheTapHolds: bytes that the tap has yet to look at are not
+// read over where writing them on failed.
+func TestLoopKeepsWhatTheTapHolds(t *testing.T) {
+	const size = 12 << 10 // such reads are kept, not copied
+	reset := make(chan struct{})
+	up := script(t, func(c *net.TCPConn) {
+		b := make([]byte, 1)
+		if _, err := c.Read(b); err == nil && b[0] == 'a' {
+			<-reset
+			_ = c.SetLinger(0)
+			return
+		}
+		_, _ = c.Write(b)
+		echo(c)
+	})
+	dir := t.TempDir()
+	r := startRig(t, up, func(_ *Config, tc *tap.Config) { tc.Latency = time.Hour }, tap.Reels{Dir: dir})
+	other := dialRaw(t, r.addr)
+	waitFor(t, isParked(r))
+	var kept, lost *session
+	r.server.each(func(x *session) { kept = x })
+	a := dialRaw(t, r.addr)
+	waitFor(t, func() bool { return r.server.parked() == 4 })
+	r.server.each(func(x *session) {
+		if x != kept {
+			lost = x
+		}
+	})
+	b := dialRaw(t, r.addr)
+	waitFor(t, func() bool { return r.server.parked() == 6 })
+	send(t, a, "a")
+	send(t, b, "b")
+	if _, err := io.ReadFull(b, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool { return r.server.parked() == 6 && r.server.passed() == 2 })
+	// the loop is kept while the client's bytes come, then the server's reset, then another client's bytes
+	kept.client.fd.mu.Lock()
+	send(t, other, "x")
+	waitFor(t, func() bool { return kept.client.fd.state.Load() == busy })
+	send(t, a, strings.Repeat("a", size))
+	close(reset)
+	waitFor(t, lost.upstream.wasReset)
+	send(t, b, strings.Repeat("b", size))
+	kept.client.fd.mu.Unlock()
+	if _, err := io.ReadFull(b, make([]byte, size)); err != nil {
+		t.Fatal(err)
+	}
+	_, _, _ = a.Close(), b.Close(), other.Close()
+	r.stop()
+	if n := captured(t, dir, 'a'); n != size+1 {
+		t.Errorf("%d of %d bytes were captured as they came", n, size+1)
+	}
+}
+
+// captured counts a byte in what clients sent.
+func captured(t *testing.T, dir string, b byte) int {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no captures: %v", err)
+	}
+	n := 0
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = f.Close() }()
+		for d := json.NewDecoder(f); ; {
+			var line struct {
+				Dir string `json:"dir"`
+				B64 []byte `json:"b64"`
+			}
+			if err := d.Decode(&line); err != nil {
+				break
+			}
+			if line.Dir == "c" {
+				n += bytes.Count(line.B64, []byte{b})
+			}
+		}
+	}
+	return n
 }

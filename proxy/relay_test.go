@@ -85,6 +85,54 @@ func resetIsReset(t *testing.T, goroutines bool) {
 	})
 }
 
+// TestResetBehindFIN: a reset of a side that was sent FIN arrives as one: looking
+// for more bytes must not take it off the socket.
+func TestResetBehindFIN(t *testing.T) { bothWays(t, resetBehindFIN) }
+
+func resetBehindFIN(t *testing.T, goroutines bool) {
+	t.Helper()
+	change := func(c *Config, _ *tap.Config) { c.noLoops = goroutines }
+	t.Run("server", func(t *testing.T) {
+		for _, size := range []int{40, 3 << 20} {
+			up := script(t, func(c *net.TCPConn) {
+				_, _ = io.ReadAll(c)
+				_, _ = c.Write(make([]byte, size))
+				_ = c.SetLinger(0)
+			})
+			r := startRig(t, up, change)
+			for range 50 {
+				c := dialRaw(t, r.addr)
+				send(t, c, "hello")
+				_ = c.CloseWrite()
+				if _, err := io.ReadAll(c); !errors.Is(err, syscall.ECONNRESET) {
+					t.Fatalf("the client of %d bytes saw %v, want a reset", size, err)
+				}
+			}
+		}
+	})
+	t.Run("client", func(t *testing.T) {
+		seen := make(chan error, 1)
+		up := script(t, func(c *net.TCPConn) {
+			_, _ = readRequest(c, 0)
+			send(t, c, ok)
+			_ = c.CloseWrite()
+			_, err := io.ReadAll(c)
+			seen <- err
+		})
+		r := startRig(t, up, change)
+		c := dialRaw(t, r.addr)
+		send(t, c, "GET / HTTP/1.1\r\n\r\n")
+		if _, err := io.ReadAll(c); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetLinger(0)
+		_ = c.Close()
+		if err := <-seen; !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("the server saw %v, want a reset", err)
+		}
+	})
+}
+
 // TestAnswerAheadOfReset: a server answers 413 and resets while the upload runs;
 // every answer arrives whole.
 func TestAnswerAheadOfReset(t *testing.T) { bothWays(t, answerAheadOfReset) }

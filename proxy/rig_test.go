@@ -42,8 +42,9 @@ type rig struct {
 	stop   func() []*timeline.Record
 }
 
-// startRig relays to upstream; stop ends it and returns the records.
-func startRig(t testing.TB, upstream string, change func(*Config, *tap.Config)) *rig {
+// startRig relays to upstream, with captures or not; stop ends it and returns the
+// records.
+func startRig(t testing.TB, upstream string, change func(*Config, *tap.Config), captures ...tap.Reels) *rig {
 	t.Helper()
 	r := &rig{t: t, sink: &memory{}}
 	cfg, tc := Config{Upstream: upstream, RunID: "t", Node: "n", Drain: 5 * time.Second}, tap.Config{}
@@ -51,6 +52,11 @@ func startRig(t testing.TB, upstream string, change func(*Config, *tap.Config)) 
 		change(&cfg, &tc)
 	}
 	analyzer := tap.NewAnalyzer(tc, r.sink, nil)
+	for _, c := range captures {
+		if err := analyzer.Record(c); err != nil {
+			t.Fatal(err)
+		}
+	}
 	cfg.Analyzer = analyzer
 	s, err := New(cfg)
 	if err != nil {

@@ -131,6 +131,7 @@ func (s *Server) startLoops() (end func()) {
 		}
 		wg.Wait()
 		addProcessors(-n)
+		s.loops = nil
 	}
 }
 
@@ -226,6 +227,18 @@ func (s *Server) forget(x *session) {
 	delete(s.open, x)
 }
 
+// hold adds to what drain waits for, if the session is still open: then it does
+// wait.
+func (s *Server) hold(x *session) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, open := s.open[x]
+	if open {
+		s.wg.Add(1)
+	}
+	return open
+}
+
 // drainTick is how often a shutdown looks for idle connections.
 const drainTick = 20 * time.Millisecond
 
@@ -242,9 +255,12 @@ func (s *Server) drain() {
 	limit := time.NewTimer(s.cfg.Drain)
 	defer limit.Stop()
 	end := func(x *session) {
-		if x.h.Idle() && !x.ending.Load() {
+		if x.h.Idle() && !x.ending.Load() && s.hold(x) {
 			x.ending.Store(true)
-			s.wg.Go(x.quit) // TLS may have to wait to say goodbye
+			go func() { // TLS may have to wait to say goodbye
+				defer s.wg.Done()
+				x.quit()
+			}()
 		}
 	}
 	for {

@@ -105,6 +105,9 @@ func (r *receiver) recv(fd uintptr) bool {
 			r.short = false
 			r.giveBack()
 			return false
+		} else if e != 0 && e != syscall.EINTR { // looking takes the error off the socket: a read would find a clean end
+			r.n, r.errno, r.short = 0, e, false
+			return true
 		}
 	}
 	if r.peek {
@@ -114,6 +117,9 @@ func (r *receiver) recv(fd uintptr) bool {
 		if r.errno == syscall.EAGAIN {
 			r.giveBack()
 			return false
+		}
+		if r.errno != 0 {
+			return true
 		}
 	}
 	r.call(fd, r.b, 0)
