@@ -61,6 +61,7 @@ type caseRig struct {
 	addr   string
 	server *proxy.Server
 	sink   *caseSink
+	queued func() int64 // bytes that wait for analysis
 	once   sync.Once
 	end    func()
 }
@@ -83,7 +84,7 @@ func startCaseRig(t testing.TB, upstream string, change func(*proxy.Config, *tap
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.addr, r.server = ln.Addr().String(), s
+	r.addr, r.server, r.queued = ln.Addr().String(), s, analyzer.Queued
 	ctx, cancel := context.WithCancel(context.Background())
 	actx, acancel := context.WithCancel(context.Background())
 	var relay, analysis sync.WaitGroup

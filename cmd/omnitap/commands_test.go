@@ -445,8 +445,11 @@ func TestDemo(t *testing.T) {
 	if lines := wantLines(t, readFile(t, filepath.Join(dir, rundir.RequestsFile))); len(lines) != n {
 		t.Errorf("%d lines in requests.jsonl, want %d", len(lines), n)
 	}
+	if lines := wantLinesOf(t, schema.Quality, readFile(t, filepath.Join(dir, rundir.QualityFile))); len(lines) < 10 {
+		t.Errorf("%d lines in quality.jsonl", len(lines))
+	}
 	wantMode(t, dir, fs.ModeDir|0o700)
-	for _, name := range []string{rundir.RequestsFile, rundir.EventsFile, rundir.SessionsFile, rundir.MetadataFile} {
+	for _, name := range []string{rundir.RequestsFile, rundir.EventsFile, rundir.SessionsFile, rundir.QualityFile, rundir.MetadataFile} {
 		wantMode(t, filepath.Join(dir, name), 0o600)
 	}
 	if got := mustRun(t, "report", "--json", dir); !strings.HasPrefix(out, got) {

@@ -67,6 +67,7 @@ func (a *app) demo(ctx context.Context, f *demoFlags) error {
 	}
 	t := report.Tables(all(kept.records))
 	t.AddSessions(all(kept.sessions))
+	t.AddQuality(all(kept.quality()))
 	if f.json {
 		err = t.WriteJSON(a.out)
 	} else {

@@ -115,6 +115,7 @@ func (a *app) printReplay(format string, kept *keeper) error {
 	if format == "table" {
 		t := report.Tables(all(kept.records))
 		t.AddSessions(all(kept.sessions))
+		t.AddQuality(all(kept.quality()))
 		return t.Render(a.out)
 	}
 	var b []byte

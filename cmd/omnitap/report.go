@@ -25,6 +25,7 @@ func reportCmd(a *app) *cobra.Command {
 			}
 			t := report.Tables(run.Records())
 			t.AddSessions(run.Sessions())
+			t.AddQuality(run.Quality())
 			if asJSON {
 				return exitWith(exitEnvironment, t.WriteJSON(a.out))
 			}

@@ -63,6 +63,16 @@ func (k *keeper) Session(s *timeline.Session) {
 	k.sessions = append(k.sessions, s)
 }
 
+// quality returns the lines of quality.jsonl that the records make.
+func (k *keeper) quality() (out []*timeline.QualityLine) {
+	for _, r := range k.records {
+		if r.Quality.Checks != nil {
+			out = append(out, &timeline.QualityLine{Schema: timeline.Schema, RequestID: r.RequestID, Checks: r.Quality.Checks})
+		}
+	}
+	return out
+}
+
 // logMode settles --log: a terminal gets text, anything else nothing.
 func logMode(mode string, f *os.File) (string, error) {
 	switch mode {

@@ -34,7 +34,11 @@ func (r Report) WriteJSON(w io.Writer) error {
 // The tables are go-pretty's: text/tabwriter aligns a whole table to one side,
 // and figures are only comparable to the right, names only readable to the left.
 func (r Report) Render(w io.Writer) error {
-	parts := []string{r.outcomes()}
+	var parts []string
+	if len(r.Checks) > 0 {
+		parts = append(parts, r.gate())
+	}
+	parts = append(parts, r.outcomes())
 	if r.Total.Success > 0 {
 		parts = append(parts, r.latencies("ms", 2), r.latencies("s/s", 3))
 	}
@@ -78,7 +82,7 @@ func (f Flow) label() string {
 	return f.Name + " (" + f.TIn + ")"
 }
 
-// outcomes is the first table: a row a flow, a column a state that occurred.
+// outcomes is the table of how attempts ended: a row a flow, a column a state that occurred.
 func (r Report) outcomes() string {
 	states := r.occurring()
 	header := table.Row{"flow", "requests", "attempts", "success", "success %"}
@@ -176,6 +180,7 @@ func (r Report) notes() []string {
 	if slices.ContainsFunc(r.Flows, func(f Flow) bool { return f.TIn != "" }) {
 		notes = append(notes, "Turns count from the message in brackets; `commit` of a turn-based realtime session comes before the user has spoken.")
 	}
+	notes = append(notes, r.failures()...)
 	for _, f := range r.Flows {
 		if f.Success == 0 {
 			notes = append(notes, fmt.Sprintf("%s: no success, hence no latencies.", f.label()))

@@ -1,5 +1,6 @@
-// Package report turns the records of a run into tables: first how the attempts
-// ended, then the latencies of those that succeeded.
+// Package report turns the records of a run into tables: first what the checks on
+// the sound said, then how the attempts ended, then the latencies of those that
+// succeeded.
 //
 //	run, err := rundir.Read(dir)
 //	...
@@ -33,6 +34,8 @@ type Report struct {
 	Flows []Flow  `json:"flows"`
 	// Sessions is what the WebSocket sessions were, by flow, where they were told.
 	Sessions []SessionGroup `json:"sessions"`
+	// Checks is what the checks on the sound said, where it was told.
+	Checks []Check `json:"checks"`
 	// Unreadable is the number of lines that could not be used and so are in no
 	// other figure, and Problems the texts of the first few.
 	Unreadable int      `json:"unreadable"`

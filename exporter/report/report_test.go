@@ -16,6 +16,7 @@ import (
 
 	"github.com/omnitap/omnitap/exporter/stats"
 	"github.com/omnitap/omnitap/proxy/timeline"
+	"github.com/omnitap/omnitap/proxy/timeline/waveform"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -72,7 +73,7 @@ func mixed() Report {
 	noFirstText.TTFTMS = nil
 	oneChunk := speech(timeline.Success, 90)
 	oneChunk.AudioGapMS = nil
-	return Tables(yielding(
+	report := Tables(yielding(
 		record("chat", timeline.Success, 100), record("chat", timeline.Success, 110), noFirstText,
 		record("chat", timeline.WorkerLost, 5), retry,
 		errors.New("requests.jsonl: line 6 (byte 900) is damaged: x"),
@@ -81,6 +82,18 @@ func mixed() Report {
 		record("", "", 1), record("speech", "melted", 1),
 		errors.New("requests.jsonl: line 13 (byte 1900) is unfinished"),
 	))
+	report.AddQuality(func(yield func(*timeline.QualityLine, error) bool) {
+		finding := func(name string, v waveform.Verdict, reason string) waveform.Finding {
+			return waveform.Finding{Name: name, Verdict: v, Reason: reason}
+		}
+		_ = yield(&timeline.QualityLine{RequestID: "r1", Checks: []waveform.Finding{
+			finding("clipping", waveform.Passed, ""), finding("border_overlap", waveform.Failed, "1 of 4 chunks begins with it"),
+		}}, nil) && yield(nil, errors.New("quality.jsonl: line 2 (byte 70) is damaged: x")) &&
+			yield(&timeline.QualityLine{RequestID: "r2", Checks: []waveform.Finding{
+				finding("clipping", waveform.NotMeasured, "no samples"), finding("border_overlap", waveform.Failed, "another"), finding("finite", "", ""),
+			}}, nil)
+	})
+	return report
 }
 
 // turns is a run of WebSocket sessions: turns that count from different kinds of
@@ -182,8 +195,8 @@ func TestOutcomesAddUp(t *testing.T) {
 	if sum.Attempts != 0 || sum.Requests != 0 || sum.Success != 0 {
 		t.Errorf("the total differs from the flows by %+v", sum)
 	}
-	if report.Unreadable != 2 || len(report.Problems) != 2 {
-		t.Errorf("unreadable %d, problems %v, want 2", report.Unreadable, report.Problems)
+	if report.Unreadable != 3 || len(report.Problems) != 3 {
+		t.Errorf("unreadable %d, problems %v, want 3", report.Unreadable, report.Problems)
 	}
 }
 

@@ -59,8 +59,8 @@ func TestMetadata(t *testing.T) {
 	}
 	checkMeasured(t, m)
 	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 4 {
-		t.Errorf("directory holds %v, %v, want four files", entries, err)
+	if err != nil || len(entries) != 5 {
+		t.Errorf("directory holds %v, %v, want five files", entries, err)
 	}
 }
 

@@ -83,6 +83,12 @@ func (r *Run) Sessions() iter.Seq2[*timeline.Session, error] {
 	return lines[timeline.Session](r.Dir, SessionsFile)
 }
 
+// Quality iterates over quality.jsonl in the same way. A directory without that
+// file says nothing of the sound.
+func (r *Run) Quality() iter.Seq2[*timeline.QualityLine, error] {
+	return lines[timeline.QualityLine](r.Dir, QualityFile)
+}
+
 // Events iterates over events.jsonl in the same way. A directory without that
 // file has no events.
 func (r *Run) Events() iter.Seq2[*timeline.Event, error] {

@@ -1,5 +1,5 @@
 // Package rundir writes and reads run directories: metadata.json, requests.jsonl,
-// events.jsonl and sessions.jsonl.
+// events.jsonl, sessions.jsonl and quality.jsonl.
 //
 // Typical use:
 //
@@ -38,6 +38,7 @@ const (
 	RequestsFile = "requests.jsonl"
 	EventsFile   = "events.jsonl"
 	SessionsFile = "sessions.jsonl"
+	QualityFile  = "quality.jsonl"
 	// SumsFile is there once the directory is sealed.
 	SumsFile = "SHA256SUMS"
 )
@@ -61,8 +62,9 @@ type Meta struct {
 	Config any
 
 	// BufferBytes bounds the lines that wait for the disk; an eighth of it each is
-	// kept for requests.jsonl and sessions.jsonl, so that events cannot crowd records out. Lines
-	// over the bound are dropped and counted. Default 64 MiB.
+	// kept for requests.jsonl, sessions.jsonl and quality.jsonl, so that events
+	// cannot crowd records out. Lines over the bound are dropped and counted.
+	// Default 64 MiB.
 	BufferBytes int
 	// Logger gets a line when writing starts to fail and when it works again.
 	// Default: none.
@@ -126,8 +128,8 @@ func create(dir string, meta Meta, open opener) (*Writer, error) {
 }
 
 // openAll makes the files of lines.
-func openAll(dir string, open opener) (files [3]file, err error) {
-	for i, name := range []string{RequestsFile, EventsFile, SessionsFile} {
+func openAll(dir string, open opener) (files [4]file, err error) {
+	for i, name := range []string{RequestsFile, EventsFile, SessionsFile, QualityFile} {
 		files[i], err = open(filepath.Join(dir, name))
 		switch {
 		case errors.Is(err, fs.ErrExist) && i == 0:
@@ -140,7 +142,7 @@ func openAll(dir string, open opener) (files [3]file, err error) {
 	return files, nil
 }
 
-func closeAll(files [3]file) error {
+func closeAll(files [4]file) error {
 	var err error
 	for _, f := range files {
 		if f != nil {

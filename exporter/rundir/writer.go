@@ -27,6 +27,7 @@ type Stats struct {
 	Requests Counts `json:"requests"`
 	Events   Counts `json:"events"`
 	Sessions Counts `json:"sessions"`
+	Quality  Counts `json:"quality"`
 }
 
 // Writer is an open run directory. All methods may be called concurrently.
@@ -37,6 +38,7 @@ type Writer struct {
 	requests lane
 	events   lane
 	sessions lane
+	quality  lane
 
 	wake chan struct{}
 	stop chan struct{}
@@ -48,15 +50,16 @@ type Writer struct {
 	err  error
 }
 
-func start(dir string, meta Meta, metadata Metadata, files [3]file) *Writer {
+func start(dir string, meta Meta, metadata Metadata, files [4]file) *Writer {
 	reserved := meta.BufferBytes / 8
 	w := &Writer{
 		dir:      dir,
 		log:      meta.Logger,
 		metadata: metadata,
 		requests: lane{name: RequestsFile, limit: reserved, file: files[0]},
-		events:   lane{name: EventsFile, limit: meta.BufferBytes - 2*reserved, file: files[1]},
+		events:   lane{name: EventsFile, limit: meta.BufferBytes - 3*reserved, file: files[1]},
 		sessions: lane{name: SessionsFile, limit: reserved, file: files[2]},
+		quality:  lane{name: QualityFile, limit: reserved, file: files[3]},
 		wake:     make(chan struct{}, 1),
 		stop:     make(chan struct{}),
 		done:     make(chan struct{}),
@@ -69,11 +72,16 @@ func start(dir string, meta Meta, metadata Metadata, files [3]file) *Writer {
 func (w *Writer) Dir() string { return w.dir }
 
 // lanes lists the files of the directory.
-func (w *Writer) lanes() [3]*lane { return [3]*lane{&w.requests, &w.events, &w.sessions} }
+func (w *Writer) lanes() [4]*lane { return [4]*lane{&w.requests, &w.events, &w.sessions, &w.quality} }
 
-// Record adds a line to requests.jsonl. A record that JSON cannot hold (NaN,
-// infinity) is counted as lost.
-func (w *Writer) Record(r *timeline.Record) { w.line(&w.requests, r, r.RequestID) }
+// Record adds a line to requests.jsonl, and one to quality.jsonl where there was
+// sound. A record that JSON cannot hold (NaN, infinity) is counted as lost.
+func (w *Writer) Record(r *timeline.Record) {
+	if r.Quality.Checks != nil {
+		w.line(&w.quality, &timeline.QualityLine{Schema: timeline.Schema, RequestID: r.RequestID, Checks: r.Quality.Checks}, r.RequestID)
+	}
+	w.line(&w.requests, r, r.RequestID)
+}
 
 // Session adds a line to sessions.jsonl, as Record does.
 func (w *Writer) Session(s *timeline.Session) { w.line(&w.sessions, s, s.SessionID) }
@@ -103,7 +111,7 @@ func (w *Writer) Event(e *timeline.Event) {
 
 // Stats returns the counts so far.
 func (w *Writer) Stats() Stats {
-	return Stats{Requests: w.requests.snapshot(), Events: w.events.snapshot(), Sessions: w.sessions.snapshot()}
+	return Stats{Requests: w.requests.snapshot(), Events: w.events.snapshot(), Sessions: w.sessions.snapshot(), Quality: w.quality.snapshot()}
 }
 
 // Close writes what waits, closes the files and completes metadata.json with the

@@ -1,9 +1,9 @@
 package timeline
 
 import (
-	"encoding/binary"
 	"math"
 
+	"github.com/omnitap/omnitap/proxy/timeline/waveform"
 	"github.com/omnitap/omnitap/proxy/wire/audio"
 )
 
@@ -135,63 +135,12 @@ func (a *audible) read(p []byte, f audio.Format, at func(n int) place) {
 	}
 }
 
-// sample returns the value of the sample that p starts with, full scale 1.
+// sample returns the value of the sample that p starts with, full scale 1. NaN
+// and infinities, which a check names, do not spoil sums.
 func sample(p []byte, e audio.Encoding) float64 {
-	switch e {
-	case audio.S16LE:
-		return float64(int16(binary.LittleEndian.Uint16(p))) / 32768
-	case audio.S16BE:
-		return float64(int16(binary.BigEndian.Uint16(p))) / 32768
-	case audio.U8:
-		return (float64(p[0]) - 128) / 128
-	case audio.S24LE:
-		return float64(int32(uint32(p[0])<<8|uint32(p[1])<<16|uint32(p[2])<<24)) / (1 << 31)
-	case audio.S24BE:
-		return float64(int32(uint32(p[2])<<8|uint32(p[1])<<16|uint32(p[0])<<24)) / (1 << 31)
-	case audio.S32LE:
-		return float64(int32(binary.LittleEndian.Uint32(p))) / (1 << 31)
-	case audio.S32BE:
-		return float64(int32(binary.BigEndian.Uint32(p))) / (1 << 31)
-	case audio.F32LE:
-		return finite(float64(math.Float32frombits(binary.LittleEndian.Uint32(p))))
-	case audio.F64LE:
-		return finite(math.Float64frombits(binary.LittleEndian.Uint64(p)))
-	case audio.ULaw:
-		return ulaw(p[0])
-	case audio.ALaw:
-		return alaw(p[0])
-	}
-	return 0
-}
-
-// finite keeps NaN and infinities from spoiling sums; a later check names them.
-func finite(v float64) float64 {
+	v := waveform.Value(p, e)
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return 0
 	}
 	return v
-}
-
-// ulaw expands one sample (ITU-T G.711, table 2a).
-func ulaw(b byte) float64 {
-	b = ^b
-	v := ((int(b&0x0F) << 3) + 0x84) << (b >> 4 & 7)
-	v -= 0x84
-	if b&0x80 != 0 {
-		v = -v
-	}
-	return float64(v) / 32768
-}
-
-// alaw expands one sample (ITU-T G.711, table 1a).
-func alaw(b byte) float64 {
-	b ^= 0x55
-	v := int(b&0x0F)<<4 + 8
-	if e := b >> 4 & 7; e > 0 {
-		v = (v + 0x100) << (e - 1)
-	}
-	if b&0x80 == 0 {
-		v = -v
-	}
-	return float64(v) / 32768
 }

@@ -3,13 +3,21 @@ package timeline
 import (
 	"fmt"
 	"slices"
+	"strings"
 
+	"github.com/omnitap/omnitap/proxy/timeline/waveform"
 	"github.com/omnitap/omnitap/proxy/wire/audio"
 )
 
-// checkNames are the invariants looked at, as records name them.
-var checkNames = []string{
-	"border_jumps", "declared_total", "embedded_header", "format_constant", "rate_agrees", "repeated_audio", "silence",
+// ownChecks are the invariants that headers, events and whole chunks tell; those
+// of the samples are waveform's.
+var ownChecks = []string{
+	"declared_total", "embedded_header", "format_constant", "rate_agrees", "repeated_audio", "silence",
+}
+
+// CheckNames lists the invariants of the sound that are looked at, sorted.
+func CheckNames() []string {
+	return slices.Sorted(slices.Values(slices.Concat(ownChecks, waveform.Names())))
 }
 
 // checkOf maps a problem to the check that it fails.
@@ -36,29 +44,94 @@ func (s *sound) trouble(whole bool) []trouble {
 	return out
 }
 
-// failed lists the checks that the sound fails, in the order of checkNames.
-func (s *sound) failed(whole bool) []string {
-	bad := map[string]bool{}
+// findings says of each check what it found, sorted by name. whole says that the
+// stream came to its end.
+func (s *sound) findings(whole bool) []waveform.Finding {
+	out := []waveform.Finding{s.total(whole), s.heard(whole)}
+	for _, name := range ownChecks {
+		switch name {
+		case "declared_total", "silence":
+		case "repeated_audio":
+			if s.cfg.Hash == "off" {
+				out = append(out, unmeasured(name, "the sound is not hashed (hash_audio)"))
+				continue
+			}
+			fallthrough
+		default:
+			out = append(out, s.problem(name))
+		}
+	}
+	w := s.wave
+	if w == nil {
+		w = waveform.New(s.cfg.Checks)
+	}
+	out = append(out, w.Findings(whole)...)
+	slices.SortFunc(out, func(a, b waveform.Finding) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// problem judges a check by the problems noted; measured is their number.
+func (s *sound) problem(name string) waveform.Finding {
+	f := waveform.Finding{Name: name, Verdict: waveform.Passed, Measured: new(float64), Threshold: new(float64)}
 	for _, p := range s.problems {
-		if name, ok := checkOf[p.kind]; ok {
-			bad[name] = true
+		if checkOf[p.kind] != name {
+			continue
 		}
-	}
-	if s.border.periodic() {
-		bad["border_jumps"] = true
-	}
-	if whole {
-		if d, ok := s.declaredBytes(); ok && d != s.bytes {
-			bad["declared_total"] = true
+		if f.Verdict == waveform.Passed {
+			f.Verdict, f.Reason, f.Chunk = waveform.Failed, strings.TrimPrefix(p.kind+": "+p.detail, ": "), new(p.chunk)
 		}
-		if frames, ok := s.frames(); ok && frames > 0 && s.ear != nil && !s.ear.found {
-			bad["silence"] = true
-		}
+		*f.Measured++
 	}
-	var out []string
-	for _, name := range checkNames {
-		if bad[name] {
-			out = append(out, name)
+	return f
+}
+
+// total compares what came with what is declared; measured are the sample bytes
+// beyond it, negative for missing ones.
+func (s *sound) total(whole bool) waveform.Finding {
+	const name = "declared_total"
+	d, ok := s.declaredBytes()
+	switch {
+	case !ok:
+		return unmeasured(name, "nothing declares a total")
+	case !whole:
+		return unmeasured(name, "the stream did not come to its end")
+	}
+	f := waveform.Finding{Name: name, Verdict: waveform.Passed, Measured: new(float64(s.bytes - d)), Threshold: new(float64)}
+	if d != s.bytes {
+		f.Verdict = waveform.Failed
+		f.Reason = fmt.Sprintf("%s declares %d sample bytes, %d came", s.declaredFrom(), d, s.bytes)
+	}
+	return f
+}
+
+// heard wants something above the silence threshold.
+func (s *sound) heard(whole bool) waveform.Finding {
+	const name = "silence"
+	frames, ok := s.frames()
+	switch {
+	case s.ear != nil && s.ear.found:
+		return waveform.Finding{Name: name, Verdict: waveform.Passed, Threshold: &s.cfg.SilenceDBFS}
+	case !whole:
+		return unmeasured(name, "the stream did not come to its end")
+	case !ok || frames == 0 || s.ear == nil:
+		return unmeasured(name, "no samples")
+	}
+	return waveform.Finding{
+		Name: name, Verdict: waveform.Failed, Threshold: &s.cfg.SilenceDBFS,
+		Reason: fmt.Sprintf("none of %d sample frames is heard", frames),
+	}
+}
+
+func unmeasured(name, reason string) waveform.Finding {
+	return waveform.Finding{Name: name, Verdict: waveform.NotMeasured, Reason: reason}
+}
+
+// named lists the checks with a verdict.
+func named(list []waveform.Finding, v waveform.Verdict) []string {
+	out := []string{}
+	for _, f := range list {
+		if f.Verdict == v {
+			out = append(out, f.Name)
 		}
 	}
 	return out
@@ -79,25 +152,6 @@ func (s *sound) declaredFrom() string {
 		return "done_event"
 	}
 	return "wav_header"
-}
-
-// unmeasured lists the checks that this stream gave no occasion for.
-func (s *sound) unmeasured(whole bool) []string {
-	var out []string
-	_, declared := s.declaredBytes()
-	if s.border.judged < 3 {
-		out = append(out, "border_jumps")
-	}
-	if !declared || !whole {
-		out = append(out, "declared_total")
-	}
-	if s.cfg.Hash == "off" {
-		out = append(out, "repeated_audio")
-	}
-	if !whole && (s.ear == nil || !s.ear.found) {
-		out = append(out, "silence")
-	}
-	return out
 }
 
 // abortLinkNS is how soon after a client's abort a request's failure is shown
@@ -143,6 +197,18 @@ func (b *Builder) evidence(f *facts) map[string]any {
 	if len(f.trouble) > 0 {
 		e["detail"] = f.trouble[0].detail
 	}
+	b.soundEvidence(f, e)
+	return e
+}
+
+// soundEvidence adds what the sound tells.
+func (b *Builder) soundEvidence(f *facts, e map[string]any) {
+	for _, c := range f.findings {
+		if c.Verdict == waveform.Failed {
+			e["check"] = c.Reason
+			break
+		}
+	}
 	if s := b.snd; s != nil {
 		if frames, ok := s.frames(); ok {
 			e["samples"] = frames
@@ -156,9 +222,7 @@ func (b *Builder) evidence(f *facts) map[string]any {
 		if s.formatChange != "" {
 			e["format_change"] = s.formatChange
 		}
-		put("borders_jumping", s.border.flagged, s.border.periodic())
 	}
-	return e
 }
 
 func countProblem(s *sound, kind string) int {
@@ -170,6 +234,3 @@ func countProblem(s *sound, kind string) int {
 	}
 	return n
 }
-
-// CheckNames lists the invariants of the sound that are looked at, sorted.
-func CheckNames() []string { return slices.Clone(checkNames) }

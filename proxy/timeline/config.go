@@ -1,5 +1,7 @@
 package timeline
 
+import "github.com/omnitap/omnitap/proxy/timeline/waveform"
+
 // Config holds what the timeline does not learn from the wire. The zero value
 // of each field means its default.
 type Config struct {
@@ -19,6 +21,11 @@ type Config struct {
 	// SlowClientMS is how long writes to a client may block in all before its
 	// record says client_slow, in milliseconds: 50.
 	SlowClientMS int `yaml:"slow_client_ms"`
+	// Checks holds the thresholds of the checks on the sound.
+	Checks waveform.Config `yaml:"checks"`
+	// Hops maps a model's name to its frame hop in samples: with it the amount that
+	// is lost at chunk borders can be told.
+	Hops map[string]int `yaml:"hops"`
 	// NoEvents makes no events: the sink takes records alone.
 	NoEvents bool `yaml:"-"`
 }
@@ -34,6 +41,7 @@ func (c Config) WithDefaults() Config {
 	if c.AssumedRate == 0 {
 		c.AssumedRate = 24000
 	}
+	c.Checks = c.Checks.WithDefaults()
 	if c.Hash == "" {
 		c.Hash = "auto"
 	}

@@ -1,6 +1,10 @@
 package timeline
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/omnitap/omnitap/proxy/timeline/waveform"
+)
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
@@ -64,14 +68,15 @@ type facts struct {
 	text, audio, other bool // what came: text, playable or countable sound, anything else that counts
 	noBody             bool
 	trouble            []trouble
-	failed             []string // quality checks
-	begun              bool     // response bytes came
-	unreadable         bool     // the body could not be looked into
-	ambiguous          bool     // the answer declares its length in two ways
-	truncated          bool     // a part of the body was not looked into
-	tunnel             bool     // the connection became a tunnel
-	interrupted        bool     // the user cut the turn off
-	unknownSound       bool     // what may be sound came in events that are not known
+	findings           []waveform.Finding // of the checks on the sound
+	failed             []string           // those that failed
+	begun              bool               // response bytes came
+	unreadable         bool               // the body could not be looked into
+	ambiguous          bool               // the answer declares its length in two ways
+	truncated          bool               // a part of the body was not looked into
+	tunnel             bool               // the connection became a tunnel
+	interrupted        bool               // the user cut the turn off
+	unknownSound       bool               // what may be sound came in events that are not known
 }
 
 // decide names the terminal state by the precedence of contract section 5, with

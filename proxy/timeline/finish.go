@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/omnitap/omnitap/proxy/timeline/waveform"
 	"github.com/omnitap/omnitap/proxy/wire/audio"
 	"github.com/omnitap/omnitap/proxy/wire/dialect"
 )
@@ -128,7 +129,8 @@ func (b *Builder) facts() *facts {
 		frames, ok := s.frames()
 		f.audio = ok && frames > 0 || s.opaque > 0
 		f.trouble = append(f.trouble, s.trouble(b.complete || f.marker)...)
-		f.failed = s.failed(b.complete || f.marker)
+		f.findings = s.findings(b.complete || f.marker)
+		f.failed = named(f.findings, waveform.Failed)
 	}
 	return f
 }
@@ -404,19 +406,32 @@ func (b *Builder) checks(r *Record, f *facts) {
 	if b.snd == nil || r.Audio == nil {
 		return
 	}
-	whole := b.complete || f.marker
-	if b.analysis != "full" && !b.askLost || r.Audio.Samples == nil {
-		r.Quality.NotMeasured = slices.Clone(checkNames)
-		return
+	r.Quality.Checks = f.findings
+	if reason := b.unreliable(r); reason != "" {
+		r.Quality.Checks = nil
+		for _, name := range CheckNames() {
+			r.Quality.Checks = append(r.Quality.Checks, unmeasured(name, reason))
+		}
 	}
-	r.Quality.Failed = append(r.Quality.Failed, f.failed...)
-	r.Quality.NotMeasured = append(r.Quality.NotMeasured, b.snd.unmeasured(whole)...)
+	r.Quality.Failed = named(r.Quality.Checks, waveform.Failed)
+	r.Quality.NotMeasured = named(r.Quality.Checks, waveform.NotMeasured)
 	switch {
-	case len(f.failed) > 0:
+	case len(r.Quality.Failed) > 0:
 		r.Quality.Verdict = "failed"
-	case len(r.Quality.NotMeasured) < len(checkNames):
+	case len(r.Quality.NotMeasured) < len(r.Quality.Checks):
 		r.Quality.Verdict = "passed"
 	}
+}
+
+// unreliable says why the checks say nothing of this sound, if they do not.
+func (b *Builder) unreliable(r *Record) string {
+	switch {
+	case b.analysis != "full" && !b.askLost:
+		return "the sound was not seen in full"
+	case r.Audio.Samples == nil:
+		return "the samples cannot be counted"
+	}
+	return ""
 }
 
 // notes adds flags and warnings.

@@ -1,5 +1,7 @@
 package timeline
 
+import "github.com/omnitap/omnitap/proxy/timeline/waveform"
+
 // Schema is the version of the record's form: fields may be added within it,
 // never renamed or given another meaning.
 const Schema = 1
@@ -225,6 +227,15 @@ type Quality struct {
 	Verdict     string   `json:"verdict"`
 	Failed      []string `json:"failed"`
 	NotMeasured []string `json:"not_measured"`
+	// Checks are the findings behind it, of quality.jsonl; nil without sound.
+	Checks []waveform.Finding `json:"-"`
+}
+
+// QualityLine is one line of quality.jsonl.
+type QualityLine struct {
+	Schema    int                `json:"schema"`
+	RequestID string             `json:"request_id"`
+	Checks    []waveform.Finding `json:"checks"`
 }
 
 // Stage is what one stage process did for this request.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash"
 
+	"github.com/omnitap/omnitap/proxy/timeline/waveform"
 	"github.com/omnitap/omnitap/proxy/wire/audio"
 )
 
@@ -24,6 +25,7 @@ type sound struct {
 	rateFrom  string
 	chansFrom string
 	model     int // rate that config or the model table gives, 0 for none
+	hop       int // the model's frame hop in samples, 0 for unknown
 
 	hash   hash.Hash
 	bytes  int64 // sample bytes of the stream
@@ -38,7 +40,7 @@ type sound struct {
 	dropped  int64 // chunks beyond maxChunks, counted only
 	empty    int64
 	repeat   repeat
-	border   border
+	wave     *waveform.Stream // made with the first samples
 	ear      *audible
 	part     []byte // bytes of a frame cut by a span
 	playable place
@@ -229,11 +231,25 @@ func (s *sound) Samples(p []byte, pos audio.Pos) {
 		s.hash.Write(p)
 		s.repeat.add(p)
 	}
-	s.border.add(p, s.format)
+	s.shape(p)
 	s.play(len(p), pos)
 	s.listen(p, pos)
 	s.bytes += int64(len(p))
 	s.inChunk += int64(len(p))
+}
+
+// shape has the samples' waveform looked at.
+func (s *sound) shape(p []byte) {
+	if s.wave == nil {
+		cfg := s.cfg.Checks
+		cfg.SilenceDBFS, cfg.Hop = s.cfg.SilenceDBFS, s.hop
+		s.wave = waveform.New(cfg)
+		s.wave.Skip(len(s.chunks))
+		s.wave.Begin()
+	}
+	rate, _ := s.rate()
+	s.wave.Format(s.format, rate)
+	s.wave.Samples(p)
 }
 
 // arrived notes when sound came.
@@ -291,7 +307,9 @@ func (s *sound) begin(size int64) {
 	if s.hash != nil {
 		s.repeat.begin(size, s.bytes, len(s.chunks), s.hash)
 	}
-	s.border.begin()
+	if s.wave != nil {
+		s.wave.Begin()
+	}
 }
 
 // end closes a logical chunk at off and reports whether it held audio.
@@ -305,7 +323,9 @@ func (s *sound) end(off int64) bool {
 	if s.repeat.end() {
 		s.fail("repeated_audio", fmt.Sprintf("chunk %d begins with all %d bytes before it", len(s.chunks), s.repeat.need))
 	}
-	s.border.end()
+	if s.wave != nil {
+		s.wave.End()
+	}
 	if len(s.chunks) >= maxChunks {
 		s.dropped++
 		return true

@@ -57,6 +57,12 @@ session_id connection_id flow dialect ?opened_wall_ns duration_ms turns ?input_a
 close close.by ?close.code ?close.reason ?ping_rtt_ms messages_up messages_down ?flags
 `
 
+// promisedQuality are the names of quality.jsonl, in the same way.
+const promisedQuality = `
+request_id ?checks checks[].name checks[].verdict checks[].reason ?checks[].chunk ?checks[].sample
+?checks[].measured ?checks[].threshold
+`
+
 // node is the part of JSON Schema that the generator writes.
 type node struct {
 	Ref        string          `json:"$ref"`
@@ -108,6 +114,7 @@ func collect(root, n node, prefix string, into map[string]bool) {
 func TestPromisedFields(t *testing.T) {
 	t.Run("requests", func(t *testing.T) { hasPromised(t, schema.Requests, promised) })
 	t.Run("sessions", func(t *testing.T) { hasPromised(t, schema.Sessions, promisedSessions) })
+	t.Run("quality", func(t *testing.T) { hasPromised(t, schema.Quality, promisedQuality) })
 }
 
 func hasPromised(t *testing.T, text []byte, promised string) {

@@ -1,4 +1,4 @@
-// Package schema holds the JSON Schemas of requests.jsonl and sessions.jsonl,
+// Package schema holds the JSON Schemas of requests.jsonl, sessions.jsonl and quality.jsonl,
 // generated from the Go types of proxy/timeline. Within `schema: 1` fields may be added, so the schema
 // allows members that it does not know.
 //
@@ -8,7 +8,7 @@ package schema
 
 import _ "embed"
 
-//go:generate go run ./internal/generate requests.schema.json sessions.schema.json
+//go:generate go run ./internal/generate requests.schema.json sessions.schema.json quality.schema.json
 
 // Requests is the schema of one line of requests.jsonl.
 //
@@ -19,3 +19,8 @@ var Requests []byte
 //
 //go:embed sessions.schema.json
 var Sessions []byte
+
+// Quality is the schema of one line of quality.jsonl.
+//
+//go:embed quality.schema.json
+var Quality []byte

@@ -52,11 +52,12 @@ func newRig(t testing.TB, path string, replay bool, mem *Memory) *rig {
 	return g
 }
 
-// pcm is a tone of n samples, louder than silence.
+// pcm is a tone of n samples, louder than silence, of whole periods: that it comes
+// again says nothing.
 func pcm(n int) []byte {
 	b := make([]byte, 0, 2*n)
 	for i := range n {
-		b = binary.LittleEndian.AppendUint16(b, uint16(int16(12000*math.Sin(float64(i)/9))))
+		b = binary.LittleEndian.AppendUint16(b, uint16(int16(12000*math.Sin(2*math.Pi*float64(i%48)/48))))
 	}
 	return b
 }

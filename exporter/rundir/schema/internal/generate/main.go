@@ -1,5 +1,5 @@
-// Command generate writes the JSON Schemas of requests.jsonl and sessions.jsonl to
-// the files that it is given.
+// Command generate writes the JSON Schemas of requests.jsonl, sessions.jsonl and
+// quality.jsonl to the files that it is given.
 package main
 
 import (
@@ -20,8 +20,8 @@ func main() {
 }
 
 func run(args []string) int {
-	if len(args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: generate REQUESTS SESSIONS")
+	if len(args) != len(lines) {
+		fmt.Fprintln(os.Stderr, "usage: generate REQUESTS SESSIONS QUALITY")
 		return 2
 	}
 	for i, l := range lines {
@@ -46,6 +46,7 @@ type line struct {
 var lines = []line{
 	{"requests.jsonl", reflect.TypeFor[timeline.Record]()},
 	{"sessions.jsonl", reflect.TypeFor[timeline.Session]()},
+	{"quality.jsonl", reflect.TypeFor[timeline.QualityLine]()},
 }
 
 // generate returns a schema as it is committed.
@@ -101,7 +102,9 @@ func structs(t reflect.Type, found []reflect.Type) []reflect.Type {
 	}
 	found = append(found, t)
 	for field := range t.Fields() {
-		found = structs(field.Type, found)
+		if memberName(field) != "-" {
+			found = structs(field.Type, found)
+		}
 	}
 	return found
 }

@@ -1,0 +1,132 @@
+package waveform
+
+import "fmt"
+
+// border compares the bend of the curve between two chunks (the second
+// difference: how far a value lies from where a straight line would go) with the
+// bends just inside them, on the first channel: samples lost or repeated at
+// every border show as bends far above those around. One border alone proves
+// nothing.
+type border struct {
+	cfg     *Config
+	tail    [borderSpan]float32 // last values of the chunk before, oldest first
+	tailN   int
+	head    [borderSpan]float32 // first values of the chunk at hand
+	headN   int
+	cur     [borderSpan]float32 // last values of the chunk at hand, a ring
+	curN    int
+	judged  int   // borders looked at
+	flagged int   // borders with a jump
+	at      place // the first of them
+
+	// what chunks have beyond whole hops, the last one left out
+	ends      int64 // frames up to the last chunk's end
+	remainder int64
+	chunks    int
+	uneven    bool
+	pending   int64 // frames of the last chunk
+}
+
+const (
+	// borderSpan is how many values on either side are looked at.
+	borderSpan = 64
+	// sharper is how many times the sharpest bend inside a jump must be.
+	sharper = 3
+	// bendFloor keeps the noise of quiet passages from being jumps: 32 of 16 bits.
+	bendFloor = 32. / 32768
+	// bordersNeeded is how many borders must jump, and half of all.
+	bordersNeeded = 3
+)
+
+func (b *border) begin() { b.headN, b.curN = 0, 0 }
+
+// forget makes the next chunk the first one.
+func (b *border) forget() { b.tailN, b.headN, b.curN = 0, 0, 0 }
+
+// add takes values of the chunk at hand.
+func (b *border) add(x []float32) {
+	b.headN += copy(b.head[b.headN:], x)
+	b.curN += len(x) - min(len(x), borderSpan)
+	for _, v := range x[max(0, len(x)-borderSpan):] {
+		b.cur[b.curN%borderSpan] = v
+		b.curN++
+	}
+}
+
+// end judges the border ahead of the chunk at hand, which ends at frame at, and
+// makes it the one before.
+func (b *border) end(at place) {
+	if b.curN == 0 {
+		return
+	}
+	if b.tailN >= borderSpan/2 && b.headN >= borderSpan/2 {
+		b.judge(at)
+	}
+	n := min(b.curN, borderSpan)
+	for i := range n {
+		b.tail[i] = b.cur[(b.curN-n+i)%borderSpan]
+	}
+	b.tailN = n
+	b.measure(at.frame)
+}
+
+func (b *border) judge(at place) {
+	b.judged++
+	t, h := b.tail[:b.tailN], b.head[:b.headN]
+	inside := max(sharpest(t), sharpest(h))
+	across := max(bend(t[len(t)-2], t[len(t)-1], h[0]), bend(t[len(t)-1], h[0], h[1]))
+	if across > sharper*inside+bendFloor {
+		if b.flagged++; b.flagged == 1 {
+			b.at = place{at.chunk, at.frame - int64(b.curN)}
+		}
+	}
+}
+
+// measure keeps what the chunk ahead of the last one has beyond whole hops: the
+// last one of a stream may be short.
+func (b *border) measure(frame int64) {
+	if hop := int64(b.cfg.Hop); hop > 0 && b.pending > 0 {
+		r := b.pending % hop
+		b.uneven = b.uneven || b.chunks > 0 && r != b.remainder
+		b.remainder = r
+		b.chunks++
+	}
+	b.pending, b.ends = frame-b.ends, frame
+}
+
+// periodic reports whether borders jump as a rule. A border where the curve is
+// flat shows little of what it lost.
+func (b *border) periodic() bool { return b.flagged >= bordersNeeded && b.flagged*2 >= b.judged }
+
+// finding is measured as the share of borders that jump.
+func (b *border) finding() Finding {
+	const name = "border_jumps"
+	if b.judged < bordersNeeded {
+		return notMeasured(name, fmt.Sprintf("%d chunk borders could be judged, %d are needed", b.judged, bordersNeeded))
+	}
+	share := float64(b.flagged) / float64(b.judged)
+	if !b.periodic() {
+		return passed(name, share, .5)
+	}
+	return failed(name, b.at, share, .5, "the curve breaks at %d of %d chunk borders%s", b.flagged, b.judged, b.amount())
+}
+
+// amount says how much every chunk lacks, where the model's hop tells.
+func (b *border) amount() string {
+	if b.chunks < bordersNeeded || b.uneven || b.remainder == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; every chunk but the last has %d samples beyond whole hops of %d, it lacks %d", b.remainder, b.cfg.Hop, int64(b.cfg.Hop)-b.remainder)
+}
+
+// sharpest is the largest bend among the values.
+func sharpest(v []float32) float32 {
+	var n float32
+	for i := 2; i < len(v); i++ {
+		n = max(n, bend(v[i-2], v[i-1], v[i]))
+	}
+	return n
+}
+
+// bend is the size of the second difference.
+func bend(a, b, c float32) float32 { return abs(a - 2*b + c) }

@@ -1,0 +1,85 @@
+package waveform
+
+import "math"
+
+// levels measures windows of 5 ms and tells silence, clipping and offset.
+type levels struct {
+	cfg  *Config
+	rate int
+	size int // frames of a window
+
+	// the window at hand
+	n         int
+	sum, sq   float32
+	peak      float32
+	from      place
+	threshold float64
+
+	silence silence
+	offset  offset
+	clip    clip
+}
+
+// windowsPerSecond makes windows of 5 ms, the time that sound must last to be
+// heard (contract section 2).
+const windowsPerSecond = 200
+
+// window is 5 ms of sound, or less at the end.
+type window struct {
+	from      place
+	n         int
+	mean, rms float64 // rms about the mean
+	zero      bool    // every sample is exactly 0
+	loud      bool
+}
+
+func (l *levels) setRate(rate int) {
+	l.rate, l.size = rate, max(1, rate/windowsPerSecond)
+	l.threshold = amplitude(l.cfg.SilenceDBFS)
+}
+
+func (l *levels) add(x []float32, at place) {
+	l.clip.add(x, at)
+	for len(x) > 0 {
+		if l.n == 0 {
+			l.from = at
+		}
+		n := min(l.size-l.n, len(x))
+		l.measure(x[:n])
+		x, at.frame = x[n:], at.frame+int64(n)
+		if l.n == l.size {
+			l.flush()
+		}
+	}
+}
+
+// measure adds frames of one window.
+func (l *levels) measure(x []float32) {
+	sum, sq, peak := l.sum, l.sq, l.peak
+	for _, v := range x {
+		sum += v
+		sq += v * v
+		peak = max(peak, abs(v))
+	}
+	l.sum, l.sq, l.peak = sum, sq, peak
+	l.n += len(x)
+}
+
+// flush ends the window at hand.
+func (l *levels) flush() {
+	n := float64(l.n)
+	mean := float64(l.sum) / n
+	w := window{from: l.from, n: l.n, mean: mean, rms: math.Sqrt(max(0, float64(l.sq)/n-mean*mean)), zero: l.peak == 0}
+	w.loud = w.rms > l.threshold
+	l.n, l.sum, l.sq, l.peak = 0, 0, 0, 0
+	l.silence.add(w)
+	l.offset.add(w)
+}
+
+// findings ends the stream.
+func (l *levels) findings(frames int64, whole bool) []Finding {
+	if l.n > 0 {
+		l.flush()
+	}
+	return append(l.silence.findings(l.cfg, l.rate, frames, whole), l.offset.finding(l.cfg, l.rate), l.clip.finding(l.cfg, frames))
+}

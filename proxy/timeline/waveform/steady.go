@@ -1,0 +1,32 @@
+package waveform
+
+// Sound that repeats itself, as tones of a whole period and silence do, tells
+// nothing where samples come again.
+const (
+	// steadyMin is how many values must come again within the stretch.
+	steadyMin = 64
+	// steadyFrom is the shortest period looked for: up to it anything smooth is alike.
+	steadyFrom = 8
+	// rounding is how far a value that comes again may be off: 2 of 16 bits.
+	rounding = 2.5 / 32768
+)
+
+// steady reports whether x has a period, to the rounding of its values, that
+// leaves at least steadyMin of them to come again (half of a shorter x).
+func steady(x []float32) bool {
+	for p := steadyFrom; p <= len(x)-min(steadyMin, len(x)/2); p++ {
+		if again(x, p) {
+			return true
+		}
+	}
+	return false
+}
+
+func again(x []float32, p int) bool {
+	for i := p; i < len(x); i++ {
+		if abs(x[i]-x[i-p]) > rounding {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,255 @@
+// Package waveform looks at the samples of one stream of sound and says, check
+// by check, whether they are what a player should get: passed, failed, or not
+// measured with the reason (contract section 4).
+//
+//	bytes ── decode ──▶ frames ──▶ levels ──▶ silence, clipping, offset
+//	                         └───▶ borders ──▶ jumps, overlaps, repeats
+//
+// Each check is a file of its own, sees the stream once, and holds a bounded
+// state: together some 20 KiB a stream, whatever its length.
+//
+// It knows samples and chunks alone: no containers, no times of arrival, no
+// requests; what headers and events declare is judged by its caller.
+package waveform
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/omnitap/omnitap/proxy/wire/audio"
+)
+
+// Verdict is what a check says.
+type Verdict string
+
+// Verdicts. NotMeasured is never Passed.
+const (
+	Passed      Verdict = "passed"
+	Failed      Verdict = "failed"
+	NotMeasured Verdict = "not_measured"
+)
+
+// Finding is the outcome of one check: one entry of `checks` in quality.jsonl.
+// What does not apply is nil.
+type Finding struct {
+	Name    string  `json:"name"`
+	Verdict Verdict `json:"verdict"`
+	// Reason says what failed or why nothing was measured, with its amounts.
+	Reason string `json:"reason"`
+	// Chunk is the logical chunk where it was first seen, from 0, and Sample the
+	// sample frame of the stream.
+	Chunk  *int   `json:"chunk"`
+	Sample *int64 `json:"sample"`
+	// Measured and Threshold are in the unit that the check's documentation names.
+	Measured  *float64 `json:"measured"`
+	Threshold *float64 `json:"threshold"`
+}
+
+// Config holds the thresholds. The zero value of each field means its default.
+type Config struct {
+	// SilenceDBFS is the level up to which 5 ms are silent, in dB of full scale,
+	// as RMS about their own mean: -60.
+	SilenceDBFS float64 `yaml:"-"`
+	// LeadingSilenceS, InnerSilenceS and TrailingSilenceS bound silence ahead of,
+	// amid and behind what is heard, in seconds: 5, 5 and 5.
+	LeadingSilenceS  float64 `yaml:"leading_silence_s"`
+	InnerSilenceS    float64 `yaml:"inner_silence_s"`
+	TrailingSilenceS float64 `yaml:"trailing_silence_s"`
+	// ClippedShare bounds the share of sample frames in runs of at least three at
+	// full scale: 0.01.
+	ClippedShare float64 `yaml:"clipped_share"`
+	// DCOffset bounds the constant offset, of full scale: 0.05.
+	DCOffset float64 `yaml:"dc_offset"`
+	// Hop is the model's frame hop in samples, with which the amount lost at
+	// borders is told; 0 for unknown.
+	Hop int `yaml:"-"`
+}
+
+// WithDefaults returns the configuration with the defaults of a file filled in.
+func (c Config) WithDefaults() Config {
+	def := func(p *float64, v float64) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	def(&c.LeadingSilenceS, 5)
+	def(&c.InnerSilenceS, 5)
+	def(&c.TrailingSilenceS, 5)
+	def(&c.ClippedShare, 0.01)
+	def(&c.DCOffset, 0.05)
+	return c
+}
+
+// Names lists the checks of this package, sorted.
+func Names() []string {
+	return []string{
+		"border_jumps", "border_overlap", "clipping", "dc_offset", "finite",
+		"inner_silence", "leading_silence", "repeated_chunk", "trailing_silence",
+	}
+}
+
+// block is how many frames are decoded at a time.
+const block = 256
+
+// Stream looks at one stream. Make it with New; it is not safe for concurrent use.
+type Stream struct {
+	cfg    Config
+	format audio.Format
+	rate   int
+	part   []byte // bytes of a frame cut by a span
+	frames int64
+	chunk  int
+	odd    string // why samples cannot be looked at, empty where they can
+
+	first, loud [block]float32 // of each frame the first channel, and the loudest
+	badFrames   int64          // frames with NaN or infinity
+	badAt       place
+
+	levels  levels
+	border  border
+	overlap overlap
+	repeat  repeat
+}
+
+// place is where in the stream something is.
+type place struct {
+	chunk int
+	frame int64
+}
+
+// New returns a Stream. Format tells it what the bytes are, ahead of them.
+func New(cfg Config) *Stream {
+	s := &Stream{cfg: cfg.WithDefaults()}
+	if s.cfg.SilenceDBFS == 0 {
+		s.cfg.SilenceDBFS = -60
+	}
+	s.levels.cfg, s.border.cfg = &s.cfg, &s.cfg
+	return s
+}
+
+// Skip counts n chunks that held no samples to look at.
+func (s *Stream) Skip(n int) { s.chunk += n }
+
+// Format says what the next bytes are; rate is what seconds are reckoned with.
+// A change leaves an unfinished frame behind, and what stands on either side of
+// it is not compared.
+func (s *Stream) Format(f audio.Format, rate int) {
+	if f == s.format && rate == s.rate {
+		return
+	}
+	if s.format.Encoding != "" && f != s.format {
+		s.border.forget()
+		s.overlap.forget()
+		s.repeat.forget()
+	}
+	s.format, s.rate, s.part = f, rate, s.part[:0]
+	s.levels.setRate(rate)
+	switch {
+	case f.FrameBytes() == 0:
+		s.odd = "samples of " + string(f.Encoding) + " are not decoded"
+	default:
+		s.odd = ""
+	}
+}
+
+// Begin starts a logical chunk.
+func (s *Stream) Begin() {
+	s.border.begin()
+	s.overlap.begin(s.frames)
+	s.repeat.begin(s.frames)
+}
+
+// End ends a logical chunk.
+func (s *Stream) End() {
+	at := place{s.chunk, s.frames}
+	s.border.end(at)
+	o := &s.overlap
+	o.end(s.chunk, s.repeat.end(s.chunk, o, s.silentBelow()), s.silentBelow())
+	s.chunk++
+}
+
+// Samples takes sample bytes, cut anywhere.
+func (s *Stream) Samples(p []byte) {
+	size := s.format.FrameBytes()
+	if size == 0 {
+		return
+	}
+	s.repeat.add(p)
+	if len(s.part) > 0 {
+		n := min(size-len(s.part), len(p))
+		s.part = append(s.part, p[:n]...)
+		if len(s.part) < size {
+			return
+		}
+		s.look(s.part, size)
+		s.part, p = s.part[:0], p[n:]
+	}
+	whole := len(p) / size * size
+	for from := 0; from < whole; from += block * size {
+		s.look(p[from:min(whole, from+block*size)], size)
+	}
+	s.part = append(s.part, p[whole:]...)
+}
+
+// look takes whole frames, at most block of them.
+func (s *Stream) look(p []byte, size int) {
+	n := len(p) / size
+	first, loud := s.first[:n], s.first[:n]
+	if bad := decode(first, p, s.format, 0); bad >= 0 {
+		s.notFinite(bad)
+	}
+	if s.format.Channels > 1 {
+		loud = s.loud[:n]
+		copy(loud, first)
+		var other [block]float32
+		for c := 1; c < s.format.Channels; c++ {
+			if bad := decode(other[:n], p, s.format, c); bad >= 0 {
+				s.notFinite(bad)
+			}
+			louder(loud, other[:n])
+		}
+	}
+	s.levels.add(loud, place{s.chunk, s.frames})
+	s.border.add(first)
+	s.overlap.add(first)
+	s.frames += int64(n)
+}
+
+// louder keeps of each frame the value that is further from 0.
+func louder(loud, other []float32) {
+	for i, v := range other {
+		if abs(v) > abs(loud[i]) {
+			loud[i] = v
+		}
+	}
+}
+
+func (s *Stream) notFinite(i int) {
+	if s.badFrames++; s.badFrames == 1 {
+		s.badAt = place{s.chunk, s.frames + int64(i)}
+	}
+}
+
+// silentBelow is the silence threshold as a value.
+func (s *Stream) silentBelow() float64 { return amplitude(s.cfg.SilenceDBFS) }
+
+// Findings returns what the checks say, sorted by name. whole says that the
+// stream came to its own end: what is at the end of another one was cut off by
+// whoever ended it.
+func (s *Stream) Findings(whole bool) []Finding {
+	var out []Finding
+	if s.frames == 0 {
+		reason := s.odd
+		if reason == "" {
+			reason = "no samples"
+		}
+		for _, name := range Names() {
+			out = append(out, Finding{Name: name, Verdict: NotMeasured, Reason: reason})
+		}
+		return out
+	}
+	out = append(out, s.border.finding(), s.overlap.finding(), s.repeat.finding(), s.finite())
+	out = append(out, s.levels.findings(s.frames, whole)...)
+	slices.SortFunc(out, func(a, b Finding) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
