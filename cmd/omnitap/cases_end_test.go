@@ -442,7 +442,7 @@ func TestC61RelayChild(t *testing.T) {
 	}
 	rig := startCaseRig(t, upstream, nil)
 	waitCase(t, "the loop", func() bool { return openAs(t, "anon_inode:[eventpoll]") == 2 && openAs(t, "anon_inode:[eventfd]") == 2 }) // Go's, and the relay's loop's
-	limit := syscall.Rlimit{Cur: limitFor(t, 2*10+1), Max: 1024} // ten streams, and one to accept with
+	limit := syscall.Rlimit{Cur: limitFor(t, 2*10+1), Max: 1024}                                                                       // ten streams, and one to accept with
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
 	}

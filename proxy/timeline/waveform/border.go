@@ -9,11 +9,11 @@ import "fmt"
 // nothing.
 type border struct {
 	cfg     *Config
-	tail    [borderSpan]float32 // last values of the chunk before, oldest first
+	tail    [borderSpan]int16 // last values of the chunk before, oldest first
 	tailN   int
-	head    [borderSpan]float32 // first values of the chunk at hand
+	head    [borderSpan]int16 // first values of the chunk at hand
 	headN   int
-	cur     [borderSpan]float32 // last values of the chunk at hand, a ring
+	cur     [borderSpan]int16 // last values of the chunk at hand, a ring
 	curN    int
 	judged  int   // borders looked at
 	flagged int   // borders with a jump
@@ -32,8 +32,8 @@ const (
 	borderSpan = 64
 	// sharper is how many times the sharpest bend inside a jump must be.
 	sharper = 3
-	// bendFloor keeps the noise of quiet passages from being jumps: 32 of 16 bits.
-	bendFloor = 32. / 32768
+	// bendFloor keeps the noise of quiet passages from being jumps.
+	bendFloor = 32
 	// bordersNeeded is how many borders must jump, and half of all.
 	bordersNeeded = 3
 )
@@ -44,7 +44,7 @@ func (b *border) begin() { b.headN, b.curN = 0, 0 }
 func (b *border) forget() { b.tailN, b.headN, b.curN = 0, 0, 0 }
 
 // add takes values of the chunk at hand.
-func (b *border) add(x []float32) {
+func (b *border) add(x []int16) {
 	b.headN += copy(b.head[b.headN:], x)
 	b.curN += len(x) - min(len(x), borderSpan)
 	for _, v := range x[max(0, len(x)-borderSpan):] {
@@ -120,8 +120,8 @@ func (b *border) amount() string {
 }
 
 // sharpest is the largest bend among the values.
-func sharpest(v []float32) float32 {
-	var n float32
+func sharpest(v []int16) int32 {
+	var n int32
 	for i := 2; i < len(v); i++ {
 		n = max(n, bend(v[i-2], v[i-1], v[i]))
 	}
@@ -129,4 +129,7 @@ func sharpest(v []float32) float32 {
 }
 
 // bend is the size of the second difference.
-func bend(a, b, c float32) float32 { return abs(a - 2*b + c) }
+func bend(a, b, c int16) int32 {
+	d := int32(a) - 2*int32(b) + int32(c)
+	return max(d, -d)
+}

@@ -7,16 +7,13 @@ type clip struct {
 	at    place // where the first run is
 }
 
-// full is full scale of 16 bits, with room for rounding.
-const full = 32766.5 / 32768
-
 // clipRun is how many frames in a row at full scale are clipped: a peak alone may
 // lie there.
 const clipRun = 3
 
-func (c *clip) add(x []float32, at place) {
+func (c *clip) add(x []int16, at place) {
 	for i, v := range x {
-		if abs(v) < full {
+		if magnitude(v) < full {
 			c.run = 0
 			continue
 		}

@@ -7,23 +7,23 @@ import (
 	"github.com/omnitap/omnitap/proxy/wire/audio"
 )
 
-func abs(v float32) float32 { return math.Float32frombits(math.Float32bits(v) &^ (1 << 31)) }
+// full is full scale: values are looked at in 16 bits, whatever the encoding.
+const full = math.MaxInt16
 
 // amplitude turns decibels of full scale into a value.
-func amplitude(db float64) float64 { return math.Pow(10, db/20) }
+func amplitude(db float64) float64 { return full * math.Pow(10, db/20) }
 
-// decode writes channel c of the frames of p to x, full scale 1, and returns the
-// first frame whose value is no finite number, which becomes 0, or -1.
-func decode(x []float32, p []byte, f audio.Format, c int) (bad int) {
+// magnitude is the distance from 0.
+func magnitude(v int16) int32 { return max(int32(v), -int32(v)) }
+
+// decode writes channel c of the frames of p to x and returns the first frame
+// whose value is no finite number, which becomes 0, or -1.
+func decode(x []int16, p []byte, f audio.Format, c int) (bad int) {
 	bad = -1
 	size, at := f.FrameBytes(), c*f.Encoding.SampleBytes()
 	if f.Encoding == audio.S16LE {
-		if size == 2 {
-			decodeMono16(x, p)
-			return bad
-		}
 		for i := range x {
-			x[i] = float32(int16(binary.LittleEndian.Uint16(p[at:]))) / 32768
+			x[i] = int16(binary.LittleEndian.Uint16(p[at:]))
 			at += size
 		}
 		return bad
@@ -36,18 +36,10 @@ func decode(x []float32, p []byte, f audio.Format, c int) (bad int) {
 				bad = i
 			}
 		}
-		x[i] = float32(v)
+		x[i] = int16(math.Round(max(-1, min(v, 1)) * full))
 		at += size
 	}
 	return bad
-}
-
-// decodeMono16 is decode for what nearly every stream is.
-func decodeMono16(x []float32, p []byte) {
-	p = p[:2*len(x)]
-	for i := range x {
-		x[i] = float32(int16(binary.LittleEndian.Uint16(p[2*i:]))) * (1. / 32768)
-	}
 }
 
 // Value returns the value of the sample that p starts with, full scale 1; of an

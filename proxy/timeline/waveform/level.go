@@ -10,8 +10,8 @@ type levels struct {
 
 	// the window at hand
 	n         int
-	sum, sq   float32
-	peak      float32
+	sum, sq   int64
+	low, high int16
 	from      place
 	threshold float64
 
@@ -26,11 +26,12 @@ const windowsPerSecond = 200
 
 // window is 5 ms of sound, or less at the end.
 type window struct {
-	from      place
-	n         int
-	mean, rms float64 // rms about the mean
-	zero      bool    // every sample is exactly 0
-	loud      bool
+	from place
+	n    int
+	mean float64 // of full scale
+	rms  float64 // about the mean, a value
+	zero bool    // every sample is exactly 0
+	loud bool
 }
 
 func (l *levels) setRate(rate int) {
@@ -38,14 +39,13 @@ func (l *levels) setRate(rate int) {
 	l.threshold = amplitude(l.cfg.SilenceDBFS)
 }
 
-func (l *levels) add(x []float32, at place) {
-	l.clip.add(x, at)
+func (l *levels) add(x []int16, at place) {
 	for len(x) > 0 {
 		if l.n == 0 {
 			l.from = at
 		}
 		n := min(l.size-l.n, len(x))
-		l.measure(x[:n])
+		l.measure(x[:n], at)
 		x, at.frame = x[n:], at.frame+int64(n)
 		if l.n == l.size {
 			l.flush()
@@ -54,14 +54,23 @@ func (l *levels) add(x []float32, at place) {
 }
 
 // measure adds frames of one window.
-func (l *levels) measure(x []float32) {
-	sum, sq, peak := l.sum, l.sq, l.peak
+func (l *levels) measure(x []int16, at place) {
+	sum, sq, low, high := int64(0), int64(0), x[0], x[0]
 	for _, v := range x {
-		sum += v
-		sq += v * v
-		peak = max(peak, abs(v))
+		n := int64(v)
+		sum += n
+		sq += n * n
+		low, high = min(low, v), max(high, v)
 	}
-	l.sum, l.sq, l.peak = sum, sq, peak
+	if low <= -full || high >= full {
+		l.clip.add(x, at)
+	} else {
+		l.clip.run = 0
+	}
+	if l.n > 0 {
+		low, high = min(low, l.low), max(high, l.high)
+	}
+	l.sum, l.sq, l.low, l.high = l.sum+sum, l.sq+sq, low, high
 	l.n += len(x)
 }
 
@@ -69,9 +78,9 @@ func (l *levels) measure(x []float32) {
 func (l *levels) flush() {
 	n := float64(l.n)
 	mean := float64(l.sum) / n
-	w := window{from: l.from, n: l.n, mean: mean, rms: math.Sqrt(max(0, float64(l.sq)/n-mean*mean)), zero: l.peak == 0}
+	w := window{from: l.from, n: l.n, mean: mean / full, rms: math.Sqrt(max(0, float64(l.sq)/n-mean*mean)), zero: l.low == 0 && l.high == 0}
 	w.loud = w.rms > l.threshold
-	l.n, l.sum, l.sq, l.peak = 0, 0, 0, 0
+	l.n, l.sum, l.sq = 0, 0, 0
 	l.silence.add(w)
 	l.offset.add(w)
 }

@@ -1,19 +1,24 @@
 package waveform
 
-import "math"
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+)
 
 // overlap finds chunks that begin with the samples that the chunk before ended
 // with: sound that plays twice. What repeats itself anyway, a steady tone, is no
 // overlap, and neither is silence.
 type overlap struct {
-	ring  [2 * overlapMax]float32 // the last values of the stream
-	n     int                     // values so far
-	headN int                     // of them the chunk's first, at most overlapMax
-	from  int64                   // the chunk's first frame
-	same  int                     // how many of its first values came last before it
-	doubt bool                    // they would, whatever they are
-	quiet float64                 // their RMS about their mean
-	tired bool                    // the comparison was given up
+	ring   [4 * overlapMax]byte // the last values of the stream, of 2 bytes
+	n      int                  // values so far
+	headN  int                  // of them the chunk's first, at most overlapMax
+	from   int64                // the chunk's first frame
+	before int                  // values ahead of it
+	same   int                  // how many of its first values came last before it
+	doubt  bool                 // they would, whatever they are
+	level  float64              // their RMS about their mean
+	tired  bool                 // the comparison was given up
 
 	judged, found int
 	gaveUp        bool
@@ -27,55 +32,68 @@ const (
 	overlapMax = 2048
 	overlapMin = 8
 	// overlapEffort bounds the comparisons at a border.
-	overlapEffort = 1 << 16
+	overlapEffort = 64
 )
 
-func (o *overlap) forget() { o.n, o.headN = 0, 0 }
+func (o *overlap) forget() { o.n, o.headN, o.before = 0, 0, 0 }
 
 // begin starts a chunk.
-func (o *overlap) begin(frame int64) { o.headN, o.from = 0, frame }
+func (o *overlap) begin(frame int64) { o.headN, o.before, o.from = 0, o.n, frame }
 
-func (o *overlap) add(x []float32) {
+// add takes values of 2 bytes.
+func (o *overlap) add(p []byte) {
 	if o.headN < overlapMax {
-		n := min(overlapMax-o.headN, len(x))
-		o.push(x[:n])
-		if o.headN += n; o.headN == overlapMax { // what came before is still in the ring
+		n := min(2*(overlapMax-o.headN), len(p))
+		o.push(p[:n])
+		if o.headN += n / 2; o.headN == overlapMax { // what came before is still in the ring
 			o.compare()
 		}
-		x = x[n:]
+		p = p[n:]
 	}
-	o.push(x)
+	o.push(p)
 }
 
-func (o *overlap) push(x []float32) {
-	n := copy(o.ring[o.n%len(o.ring):], x)
-	copy(o.ring[:], x[n:])
-	o.n += len(x)
+func (o *overlap) push(p []byte) {
+	n := copy(o.ring[2*o.n%len(o.ring):], p)
+	copy(o.ring[:], p[n:])
+	o.n += len(p) / 2
 }
 
-// last copies the values that end skip ahead of the stream's end to x, as many as
+// last copies the values that end skip ahead of the stream's end to p, as many as
 // there are, and returns them.
-func (o *overlap) last(x []float32, skip int) []float32 {
-	end := o.n - skip
-	x = x[:min(len(x), end)]
-	n := copy(x, o.ring[(end-len(x))%len(o.ring):])
-	copy(x[n:], o.ring[:])
+func (o *overlap) last(p []byte, skip int) []byte {
+	end := 2 * (o.n - skip)
+	p = p[:min(len(p), end)]
+	n := copy(p, o.ring[(end-len(p))%len(o.ring):])
+	copy(p[n:], o.ring[:])
+	return p
+}
+
+// values returns the values of bytes, in x.
+func values(x []int16, p []byte) []int16 {
+	x = x[:len(p)/2]
+	for i := range x {
+		x[i] = int16(binary.LittleEndian.Uint16(p[2*i:]))
+	}
 	return x
 }
 
 // compare looks for the chunk's first values in what came before it.
 func (o *overlap) compare() {
-	var b, h [overlapMax]float32
-	back, head := o.last(b[:], o.headN), o.last(h[:o.headN], 0)
-	o.same, o.tired = longest(back, head)
-	o.doubt = o.same >= overlapMin && (steady(head[:o.same]) || steady(head))
-	o.quiet = deviation(head[:o.same])
+	var b, h [2 * overlapMax]byte
+	back, head := o.last(b[:], o.headN), o.last(h[:2*o.headN], 0)
+	if o.same, o.tired = longest(back, head); o.same < overlapMin {
+		return
+	}
+	var v [overlapMax]int16
+	x := values(v[:], head)
+	o.doubt, o.level = steady(x[:o.same]) || steady(x), deviation(x[:o.same])
 }
 
 // end judges the chunk. One that repeats the one before as a whole is told by
 // repeat.
 func (o *overlap) end(chunk int, again bool, silent float64) {
-	if o.headN == 0 || o.n == o.headN {
+	if o.headN == 0 || o.before < overlapMin {
 		return
 	}
 	if o.headN < overlapMax {
@@ -83,7 +101,7 @@ func (o *overlap) end(chunk int, again bool, silent float64) {
 	}
 	o.judged++
 	o.gaveUp = o.gaveUp || o.tired
-	if again || o.doubt || o.same < overlapMin || o.quiet <= silent {
+	if again || o.doubt || o.same < overlapMin || o.level <= silent {
 		return
 	}
 	if o.found++; o.found == 1 {
@@ -93,27 +111,42 @@ func (o *overlap) end(chunk int, again bool, silent float64) {
 }
 
 // longest returns the largest k at which the last k values of back are the first
-// k of head; tired says that it gave up.
-func longest(back, head []float32) (k int, tired bool) {
-	effort := 0
-	for k := min(len(back), len(head), overlapMax); k >= overlapMin; k-- {
-		b := back[len(back)-k:]
-		i := 0
-		for i < k && b[i] == head[i] {
-			i++
-		}
-		if i == k {
-			return k, false
-		}
-		if effort += i + 1; effort > overlapEffort {
-			return 0, true
-		}
+// k of head; tired says that it gave up. It looks for the first few values that
+// are not all alike: a head that begins in silence is found by where that ends.
+func longest(back, head []byte) (k int, tired bool) {
+	const size = 2 * overlapMin
+	from := 2 * max(0, alike(head)-1)
+	if len(head) < from+size {
+		return 0, false
 	}
-	return 0, false
+	anchor := head[from : from+size]
+	at := 0 // where to look on
+	for range overlapEffort {
+		i := bytes.Index(back[at:], anchor)
+		if i < 0 {
+			return 0, false
+		}
+		at += i
+		start := at - from
+		if at%2 == 0 && start >= 0 && len(back)-start <= len(head) && bytes.Equal(back[start:], head[:len(back)-start]) {
+			return (len(back) - start) / 2, false
+		}
+		at++
+	}
+	return 0, true
+}
+
+// alike returns how many values of 2 bytes p begins with that are the same.
+func alike(p []byte) int {
+	n := 0
+	for n < len(p)/2 && p[2*n] == p[0] && p[2*n+1] == p[1] {
+		n++
+	}
+	return n
 }
 
 // deviation is the RMS of values about their mean.
-func deviation(x []float32) float64 {
+func deviation(x []int16) float64 {
 	var sum, sq float64
 	if len(x) == 0 {
 		return 0

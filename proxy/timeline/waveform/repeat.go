@@ -56,8 +56,9 @@ func (r *repeat) end(chunk int, o *overlap, silent float64) (again bool) {
 // telling reports whether the last values of a chunk are such that they would not
 // come again by themselves.
 func telling(o *overlap, silent float64) bool {
-	var b [overlapMax]float32
-	x := o.last(b[:o.headN], 0)
+	var b [2 * overlapMax]byte
+	var v [overlapMax]int16
+	x := values(v[:], o.last(b[:2*o.headN], 0))
 	return len(x) >= repeatMin && deviation(x) > silent && !steady(x)
 }
 

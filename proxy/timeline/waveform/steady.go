@@ -7,13 +7,13 @@ const (
 	steadyMin = 64
 	// steadyFrom is the shortest period looked for: up to it anything smooth is alike.
 	steadyFrom = 8
-	// rounding is how far a value that comes again may be off: 2 of 16 bits.
-	rounding = 2.5 / 32768
+	// rounding is how far a value that comes again may be off.
+	rounding = 2
 )
 
 // steady reports whether x has a period, to the rounding of its values, that
 // leaves at least steadyMin of them to come again (half of a shorter x).
-func steady(x []float32) bool {
+func steady(x []int16) bool {
 	for p := steadyFrom; p <= len(x)-min(steadyMin, len(x)/2); p++ {
 		if again(x, p) {
 			return true
@@ -22,9 +22,9 @@ func steady(x []float32) bool {
 	return false
 }
 
-func again(x []float32, p int) bool {
+func again(x []int16, p int) bool {
 	for i := p; i < len(x); i++ {
-		if abs(x[i]-x[i-p]) > rounding {
+		if d := int32(x[i]) - int32(x[i-p]); d > rounding || d < -rounding {
 			return false
 		}
 	}

@@ -6,14 +6,16 @@
 //	                         └───▶ borders ──▶ jumps, overlaps, repeats
 //
 // Each check is a file of its own, sees the stream once, and holds a bounded
-// state: together some 20 KiB a stream, whatever its length.
+// state: together some 12 KiB a stream, whatever its length.
 //
-// It knows samples and chunks alone: no containers, no times of arrival, no
+// Values are looked at in 16 bits, whatever the encoding: finer differences are
+// nobody's fault. It knows samples and chunks alone: no containers, no times of arrival, no
 // requests; what headers and events declare is judged by its caller.
 package waveform
 
 import (
 	"cmp"
+	"encoding/binary"
 	"slices"
 
 	"github.com/omnitap/omnitap/proxy/wire/audio"
@@ -101,8 +103,9 @@ type Stream struct {
 	chunk  int
 	odd    string // why samples cannot be looked at, empty where they can
 
-	first, loud [block]float32 // of each frame the first channel, and the loudest
-	badFrames   int64          // frames with NaN or infinity
+	first, loud [block]int16 // of each frame the first channel, and the loudest
+	raw         [2 * block]byte
+	badFrames   int64 // frames with NaN or infinity
 	badAt       place
 
 	levels  levels
@@ -201,7 +204,7 @@ func (s *Stream) look(p []byte, size int) {
 	if s.format.Channels > 1 {
 		loud = s.loud[:n]
 		copy(loud, first)
-		var other [block]float32
+		var other [block]int16
 		for c := 1; c < s.format.Channels; c++ {
 			if bad := decode(other[:n], p, s.format, c); bad >= 0 {
 				s.notFinite(bad)
@@ -211,14 +214,26 @@ func (s *Stream) look(p []byte, size int) {
 	}
 	s.levels.add(loud, place{s.chunk, s.frames})
 	s.border.add(first)
-	s.overlap.add(first)
+	s.overlap.add(s.bytes(first, p))
 	s.frames += int64(n)
 }
 
+// bytes returns values as bytes: those of p where they are.
+func (s *Stream) bytes(x []int16, p []byte) []byte {
+	if s.format.Encoding == audio.S16LE && s.format.Channels == 1 {
+		return p
+	}
+	b := s.raw[:0]
+	for _, v := range x {
+		b = binary.LittleEndian.AppendUint16(b, uint16(v))
+	}
+	return b
+}
+
 // louder keeps of each frame the value that is further from 0.
-func louder(loud, other []float32) {
+func louder(loud, other []int16) {
 	for i, v := range other {
-		if abs(v) > abs(loud[i]) {
+		if magnitude(v) > magnitude(loud[i]) {
 			loud[i] = v
 		}
 	}

@@ -204,6 +204,36 @@ func contains(s, part string) bool {
 	return false
 }
 
+// TestOverlapsOfAnyLength: an overlap is found whatever its length, also one that
+// begins in a pause, and a pause over a border is none.
+func TestOverlapsOfAnyLength(t *testing.T) {
+	v := voice(6*rate, 11)[rate/2:]
+	for _, k := range []int{16, 17, 64, 333, 1000, 2000, 2048} {
+		c := cut(v, 4800)
+		i := 1
+		for math.Abs(c[i][0]) < .05 { // where something is heard
+			i++
+		}
+		c[i] = join(c[i-1][len(c[i-1])-k:], c[i])
+		if f := look(Config{}, c...)["border_overlap"]; f.Verdict != Failed || *f.Measured != float64(k) || *f.Chunk != i {
+			t.Errorf("%d samples twice: %+v", k, f)
+		}
+	}
+	for math.Abs(v[4800]) < .05 || math.Abs(v[4700]) < .05 {
+		v = v[100:]
+	}
+	quiet := join(v[:4800], zeros(1500), v[4800:9600])
+	pause := [][]float64{quiet[:4800+700], quiet[4800+700:]}
+	fails(t, look(Config{}, pause...))
+	if f := look(Config{}, pause...)["border_overlap"]; f.Verdict != Passed {
+		t.Errorf("a pause over a border: %+v", f)
+	}
+	again := [][]float64{quiet[:4800+900], join(quiet[4800-300:4800+900], quiet[4800+900:])}
+	if f := look(Config{}, again...)["border_overlap"]; f.Verdict != Failed || *f.Measured != 1200 {
+		t.Errorf("a pause with 300 samples ahead of it, twice: %+v", f)
+	}
+}
+
 // TestNotFinite: NaN and infinity are found in float samples, and spoil no other check.
 func TestNotFinite(t *testing.T) {
 	f := audio.Format{Encoding: audio.F32LE, Rate: rate, Channels: 2}
@@ -278,8 +308,8 @@ func TestNamesAreFindings(t *testing.T) {
 
 // FuzzCuts: the findings do not depend on how the bytes of a chunk are cut.
 func FuzzCuts(f *testing.F) {
-	f.Add(s16(voice(3000, 1)), uint8(1), uint8(0), uint64(1))
-	f.Add(s16(tone(2000, 1000, 1)), uint8(2), uint8(1), uint64(2))
+	f.Add(s16(voice(500, 1)), uint8(1), uint8(0), uint64(1))
+	f.Add(s16(tone(300, 1000, 1)), uint8(2), uint8(1), uint64(2))
 	f.Add([]byte{0, 0, 0xc0, 0x7f, 0, 0, 0x80, 0x7f}, uint8(1), uint8(2), uint64(3))
 	encodings := []audio.Encoding{audio.S16LE, audio.U8, audio.F32LE, audio.S24BE, audio.ULaw, audio.ALaw, audio.F64LE, audio.S32BE}
 	f.Fuzz(func(t *testing.T, p []byte, channels, encoding uint8, seed uint64) {
@@ -287,7 +317,7 @@ func FuzzCuts(f *testing.F) {
 		run := func(pieces func([]byte) [][]byte) []Finding {
 			s := New(Config{Hop: 7})
 			s.Format(format, 8000)
-			for c := range slices.Chunk(p, 997) {
+			for c := range slices.Chunk(p, 197) {
 				s.Begin()
 				for _, q := range pieces(c) {
 					s.Samples(q)
