@@ -42,9 +42,9 @@ func TestMain(m *testing.M) {
 }
 
 // relayKinds are what is compared: the limit, what everybody would use, our
-// forward path with stamps and hand-over, with the whole analysis, and with that
-// writing a run directory, audio hashes in it.
-var relayKinds = []string{"bare", "reverseproxy", "forward", "analysis", "full"}
+// forward path with stamps and hand-over, with the analysis, with the checks of
+// the samples, and with all that writing a run directory, audio hashes in it.
+var relayKinds = []string{"bare", "reverseproxy", "forward", "analysis", "checks", "full"}
 
 func benchChild(kind, upstream string) int {
 	ctx, stop := context.WithCancel(context.Background())
@@ -59,7 +59,7 @@ func benchChild(kind, upstream string) int {
 		go bareRelay(upstream)
 	case "reverseproxy":
 		go reverseProxy(upstream)
-	case "forward", "analysis", "full":
+	case "forward", "analysis", "checks", "full":
 		go omnitapChild(ctx, kind, upstream)
 	}
 	in := bufio.NewScanner(os.Stdin)
@@ -88,6 +88,8 @@ func omnitapChild(ctx context.Context, kind, upstream string) {
 	switch kind {
 	case "forward":
 		f.Tap.Off = true
+	case "analysis":
+		f.Tap.Timeline.Checks.Off = true
 	case "full":
 		dir, err := os.MkdirTemp("", "omnitap-bench-")
 		if err != nil {
@@ -527,6 +529,7 @@ func reportRelays(b *testing.B, cpu map[string]int64, took map[string][]time.Dur
 	b.ReportMetric(per("forward")/per("bare"), "forward/bare")
 	b.ReportMetric(per("bare-again")/per("bare"), "bare/bare")
 	b.ReportMetric(per("analysis")/per("reverseproxy"), "analysis/reverseproxy")
+	b.ReportMetric(per("checks")/per("reverseproxy"), "checks/reverseproxy")
 	b.ReportMetric(per("full")/per("reverseproxy"), "full/reverseproxy")
 	b.ReportMetric(per("bare")/per("reverseproxy"), "bare/reverseproxy")
 	at := func(k string, q float64) float64 {
@@ -534,7 +537,7 @@ func reportRelays(b *testing.B, cpu map[string]int64, took map[string][]time.Dur
 		slices.Sort(v)
 		return float64(v[int(q*float64(len(v)-1))].Nanoseconds()) / 1e3
 	}
-	for _, k := range []string{"bare", "bare-again", "forward", "analysis", "full", "reverseproxy"} {
+	for _, k := range []string{"bare", "bare-again", "forward", "analysis", "checks", "full", "reverseproxy"} {
 		b.ReportMetric(at(k, .5)-at("direct", .5), k+"-added-p50-us")
 		b.ReportMetric(at(k, .99)-at("direct", .99), k+"-added-p99-us")
 	}

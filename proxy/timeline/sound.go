@@ -240,6 +240,9 @@ func (s *sound) Samples(p []byte, pos audio.Pos) {
 
 // shape has the samples' waveform looked at.
 func (s *sound) shape(p []byte) {
+	if s.cfg.Checks.Off {
+		return
+	}
 	if s.wave == nil {
 		cfg := s.cfg.Checks
 		cfg.SilenceDBFS, cfg.Hop = s.cfg.SilenceDBFS, s.hop

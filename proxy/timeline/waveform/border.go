@@ -13,8 +13,7 @@ type border struct {
 	tailN   int
 	head    [borderSpan]int16 // first values of the chunk at hand
 	headN   int
-	cur     [borderSpan]int16 // last values of the chunk at hand, a ring
-	curN    int
+	from    int64 // the chunk's first frame
 	judged  int   // borders looked at
 	flagged int   // borders with a jump
 	at      place // the first of them
@@ -38,35 +37,33 @@ const (
 	bordersNeeded = 3
 )
 
-func (b *border) begin() { b.headN, b.curN = 0, 0 }
+func (b *border) begin(frame int64) { b.headN, b.from = 0, frame }
 
 // forget makes the next chunk the first one.
-func (b *border) forget() { b.tailN, b.headN, b.curN = 0, 0, 0 }
+func (b *border) forget() { b.tailN, b.headN = 0, 0 }
 
 // add takes values of the chunk at hand.
-func (b *border) add(x []int16) {
-	b.headN += copy(b.head[b.headN:], x)
-	b.curN += len(x) - min(len(x), borderSpan)
-	for _, v := range x[max(0, len(x)-borderSpan):] {
-		b.cur[b.curN%borderSpan] = v
-		b.curN++
+func (b *border) add(x []int16) { b.headN += copy(b.head[b.headN:], x) }
+
+// addMono is add for the bytes of s16le of one channel.
+func (b *border) addMono(p []byte) {
+	if n := min(borderSpan-b.headN, len(p)/2); n > 0 {
+		b.headN += len(values(b.head[b.headN:], p[:2*n]))
 	}
 }
 
-// end judges the border ahead of the chunk at hand, which ends at frame at, and
-// makes it the one before.
-func (b *border) end(at place) {
-	if b.curN == 0 {
+// end judges the border ahead of the chunk at hand, which ends at frame at, its
+// values last in o, and makes it the one before.
+func (b *border) end(at place, o *overlap) {
+	n := min(at.frame-b.from, borderSpan)
+	if n == 0 {
 		return
 	}
 	if b.tailN >= borderSpan/2 && b.headN >= borderSpan/2 {
 		b.judge(at)
 	}
-	n := min(b.curN, borderSpan)
-	for i := range n {
-		b.tail[i] = b.cur[(b.curN-n+i)%borderSpan]
-	}
-	b.tailN = n
+	var p [2 * borderSpan]byte
+	b.tailN = len(values(b.tail[:], o.last(p[:2*n], 0)))
 	b.measure(at.frame)
 }
 
@@ -77,7 +74,7 @@ func (b *border) judge(at place) {
 	across := max(bend(t[len(t)-2], t[len(t)-1], h[0]), bend(t[len(t)-1], h[0], h[1]))
 	if across > sharper*inside+bendFloor {
 		if b.flagged++; b.flagged == 1 {
-			b.at = place{at.chunk, at.frame - int64(b.curN)}
+			b.at = place{at.chunk, b.from}
 		}
 	}
 }

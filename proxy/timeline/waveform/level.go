@@ -1,6 +1,9 @@
 package waveform
 
-import "math"
+import (
+	"encoding/binary"
+	"math"
+)
 
 // levels measures windows of 5 ms and tells silence, clipping and offset.
 type levels struct {
@@ -45,7 +48,7 @@ func (l *levels) add(x []int16, at place) {
 			l.from = at
 		}
 		n := min(l.size-l.n, len(x))
-		l.measure(x[:n], at)
+		l.note(measure(x[:n]), at, func([]int16) []int16 { return x[:n] })
 		x, at.frame = x[n:], at.frame+int64(n)
 		if l.n == l.size {
 			l.flush()
@@ -53,25 +56,65 @@ func (l *levels) add(x []int16, at place) {
 	}
 }
 
-// measure adds frames of one window.
-func (l *levels) measure(x []int16, at place) {
-	sum, sq, low, high := int64(0), int64(0), x[0], x[0]
+// addMono is add for the bytes of s16le of one channel, which is what nearly every
+// stream is: the values are not written down in between.
+func (l *levels) addMono(p []byte, at place) {
+	for len(p) > 1 {
+		if l.n == 0 {
+			l.from = at
+		}
+		n := min(l.size-l.n, len(p)/2)
+		l.note(measureMono(p[:2*n]), at, func(x []int16) []int16 { return values(x, p[:2*n]) })
+		p, at.frame = p[2*n:], at.frame+int64(n)
+		if l.n == l.size {
+			l.flush()
+		}
+	}
+}
+
+// stats sums up some frames.
+type stats struct {
+	n         int
+	sum, sq   int64
+	low, high int16
+}
+
+func measure(x []int16) stats {
+	s := stats{n: len(x), low: x[0], high: x[0]}
 	for _, v := range x {
+		n := int64(v)
+		s.sum += n
+		s.sq += n * n
+		s.low, s.high = min(s.low, v), max(s.high, v)
+	}
+	return s
+}
+
+func measureMono(p []byte) stats {
+	sum, sq, low, high := int64(0), int64(0), int16(full), int16(-full-1)
+	for i := 0; i+2 <= len(p); i += 2 {
+		v := int16(binary.LittleEndian.Uint16(p[i : i+2]))
 		n := int64(v)
 		sum += n
 		sq += n * n
 		low, high = min(low, v), max(high, v)
 	}
-	if low <= -full || high >= full {
-		l.clip.add(x, at)
+	return stats{len(p) / 2, sum, sq, low, high}
+}
+
+// note adds frames, which lie in one window, to it; decode gives their values.
+func (l *levels) note(s stats, at place, decode func([]int16) []int16) {
+	if s.low <= -full || s.high >= full {
+		var x [block]int16
+		l.clip.add(decode(x[:]), at)
 	} else {
 		l.clip.run = 0
 	}
 	if l.n > 0 {
-		low, high = min(low, l.low), max(high, l.high)
+		s.low, s.high = min(s.low, l.low), max(s.high, l.high)
 	}
-	l.sum, l.sq, l.low, l.high = l.sum+sum, l.sq+sq, low, high
-	l.n += len(x)
+	l.sum, l.sq, l.low, l.high = l.sum+s.sum, l.sq+s.sq, s.low, s.high
+	l.n += s.n
 }
 
 // flush ends the window at hand.

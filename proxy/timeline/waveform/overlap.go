@@ -19,6 +19,7 @@ type overlap struct {
 	doubt  bool                 // they would, whatever they are
 	level  float64              // their RMS about their mean
 	tired  bool                 // the comparison was given up
+	period int                  // of the last steady values, 0 for none
 
 	judged, found int
 	gaveUp        bool
@@ -85,9 +86,21 @@ func (o *overlap) compare() {
 	if o.same, o.tired = longest(back, head); o.same < overlapMin {
 		return
 	}
+	if o.doubt = o.steady(head) || o.steady(head[:2*o.same]); !o.doubt {
+		var v [overlapMax]int16
+		o.level = deviation(values(v[:], head[:2*o.same]))
+	}
+}
+
+// steady reports whether values of 2 bytes have a period. The one found last is
+// tried first: a tone goes on.
+func (o *overlap) steady(p []byte) bool {
+	if n := 2 * o.period; n > 0 && n <= len(p)-min(2*steadyMin, len(p)/2) && bytes.Equal(p[n:], p[:len(p)-n]) {
+		return true
+	}
 	var v [overlapMax]int16
-	x := values(v[:], head)
-	o.doubt, o.level = steady(x[:o.same]) || steady(x), deviation(x[:o.same])
+	o.period = period(values(v[:], p))
+	return o.period > 0
 }
 
 // end judges the chunk. One that repeats the one before as a whole is told by

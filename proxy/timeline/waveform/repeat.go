@@ -13,6 +13,7 @@ type repeat struct {
 	from   int64 // its first frame
 	last   uint64
 	lastN  int
+	again  bool // the chunk before was the one before it
 	judged int
 	bad    int
 	at     place
@@ -42,14 +43,14 @@ func (r *repeat) end(chunk int, o *overlap, silent float64) (again bool) {
 	sum := r.hash.Sum64()
 	if r.lastN > 0 {
 		r.judged++
-		again = r.n == r.lastN && sum == r.last && telling(o, silent)
+		again = r.n == r.lastN && sum == r.last && (r.again || telling(o, silent))
 	}
 	if again {
 		if r.bad++; r.bad == 1 {
 			r.at = place{chunk, r.from}
 		}
 	}
-	r.last, r.lastN = sum, r.n
+	r.last, r.lastN, r.again = sum, r.n, again
 	return again
 }
 
@@ -58,8 +59,8 @@ func (r *repeat) end(chunk int, o *overlap, silent float64) (again bool) {
 func telling(o *overlap, silent float64) bool {
 	var b [2 * overlapMax]byte
 	var v [overlapMax]int16
-	x := values(v[:], o.last(b[:2*o.headN], 0))
-	return len(x) >= repeatMin && deviation(x) > silent && !steady(x)
+	p := o.last(b[:2*o.headN], 0)
+	return len(p) >= 2*repeatMin && !o.steady(p) && deviation(values(v[:], p)) > silent
 }
 
 // finding is measured in chunks.

@@ -11,15 +11,16 @@ const (
 	rounding = 2
 )
 
-// steady reports whether x has a period, to the rounding of its values, that
-// leaves at least steadyMin of them to come again (half of a shorter x).
-func steady(x []int16) bool {
+// period returns the shortest period that x has, to the rounding of its values,
+// that leaves at least steadyMin of them to come again (half of a shorter x); 0
+// for none.
+func period(x []int16) int {
 	for p := steadyFrom; p <= len(x)-min(steadyMin, len(x)/2); p++ {
 		if again(x, p) {
-			return true
+			return p
 		}
 	}
-	return false
+	return 0
 }
 
 func again(x []int16, p int) bool {

@@ -49,6 +49,8 @@ type Finding struct {
 
 // Config holds the thresholds. The zero value of each field means its default.
 type Config struct {
+	// Off looks at no sample: every check is not measured.
+	Off bool `yaml:"off"`
 	// SilenceDBFS is the level up to which 5 ms are silent, in dB of full scale,
 	// as RMS about their own mean: -60.
 	SilenceDBFS float64 `yaml:"-"`
@@ -157,7 +159,7 @@ func (s *Stream) Format(f audio.Format, rate int) {
 
 // Begin starts a logical chunk.
 func (s *Stream) Begin() {
-	s.border.begin()
+	s.border.begin(s.frames)
 	s.overlap.begin(s.frames)
 	s.repeat.begin(s.frames)
 }
@@ -165,7 +167,7 @@ func (s *Stream) Begin() {
 // End ends a logical chunk.
 func (s *Stream) End() {
 	at := place{s.chunk, s.frames}
-	s.border.end(at)
+	s.border.end(at, &s.overlap)
 	o := &s.overlap
 	o.end(s.chunk, s.repeat.end(s.chunk, o, s.silentBelow()), s.silentBelow())
 	s.chunk++
@@ -174,7 +176,7 @@ func (s *Stream) End() {
 // Samples takes sample bytes, cut anywhere.
 func (s *Stream) Samples(p []byte) {
 	size := s.format.FrameBytes()
-	if size == 0 {
+	if size == 0 || s.cfg.Off {
 		return
 	}
 	s.repeat.add(p)
@@ -197,9 +199,17 @@ func (s *Stream) Samples(p []byte) {
 // look takes whole frames, at most block of them.
 func (s *Stream) look(p []byte, size int) {
 	n := len(p) / size
+	at := place{s.chunk, s.frames}
+	s.frames += int64(n)
+	if s.format.Encoding == audio.S16LE && size == 2 {
+		s.levels.addMono(p, at)
+		s.border.addMono(p)
+		s.overlap.add(p)
+		return
+	}
 	first, loud := s.first[:n], s.first[:n]
 	if bad := decode(first, p, s.format, 0); bad >= 0 {
-		s.notFinite(bad)
+		s.notFinite(at, bad)
 	}
 	if s.format.Channels > 1 {
 		loud = s.loud[:n]
@@ -207,22 +217,18 @@ func (s *Stream) look(p []byte, size int) {
 		var other [block]int16
 		for c := 1; c < s.format.Channels; c++ {
 			if bad := decode(other[:n], p, s.format, c); bad >= 0 {
-				s.notFinite(bad)
+				s.notFinite(at, bad)
 			}
 			louder(loud, other[:n])
 		}
 	}
-	s.levels.add(loud, place{s.chunk, s.frames})
+	s.levels.add(loud, at)
 	s.border.add(first)
-	s.overlap.add(s.bytes(first, p))
-	s.frames += int64(n)
+	s.overlap.add(s.bytes(first))
 }
 
-// bytes returns values as bytes: those of p where they are.
-func (s *Stream) bytes(x []int16, p []byte) []byte {
-	if s.format.Encoding == audio.S16LE && s.format.Channels == 1 {
-		return p
-	}
+// bytes returns values as bytes.
+func (s *Stream) bytes(x []int16) []byte {
 	b := s.raw[:0]
 	for _, v := range x {
 		b = binary.LittleEndian.AppendUint16(b, uint16(v))
@@ -239,9 +245,9 @@ func louder(loud, other []int16) {
 	}
 }
 
-func (s *Stream) notFinite(i int) {
+func (s *Stream) notFinite(at place, i int) {
 	if s.badFrames++; s.badFrames == 1 {
-		s.badAt = place{s.chunk, s.frames + int64(i)}
+		s.badAt = place{at.chunk, at.frame + int64(i)}
 	}
 }
 
@@ -254,9 +260,9 @@ func (s *Stream) silentBelow() float64 { return amplitude(s.cfg.SilenceDBFS) }
 func (s *Stream) Findings(whole bool) []Finding {
 	var out []Finding
 	if s.frames == 0 {
-		reason := s.odd
-		if reason == "" {
-			reason = "no samples"
+		reason := cmp.Or(s.odd, "no samples")
+		if s.cfg.Off {
+			reason = "the checks are off"
 		}
 		for _, name := range Names() {
 			out = append(out, Finding{Name: name, Verdict: NotMeasured, Reason: reason})

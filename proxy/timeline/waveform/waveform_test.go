@@ -287,6 +287,15 @@ func TestNothingIsNotMeasured(t *testing.T) {
 	}
 }
 
+// TestOff: checks that are off pass nothing.
+func TestOff(t *testing.T) {
+	for name, f := range look(Config{Off: true}, voice(rate, 1), zeros(9*rate)) {
+		if f.Verdict != NotMeasured || f.Reason != "the checks are off" {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
 // TestNamesAreFindings: each check has its finding, sorted.
 func TestNamesAreFindings(t *testing.T) {
 	s := New(Config{})
@@ -343,20 +352,24 @@ func FuzzCuts(f *testing.F) {
 
 // BenchmarkStream tells what a sample frame costs, all checks on.
 func BenchmarkStream(b *testing.B) {
-	x := s16(voice(2400*50, 1))
-	s := New(Config{})
-	s.Format(mono16, rate)
-	b.ReportAllocs()
-	n := 0
-	for b.Loop() {
-		for c := range slices.Chunk(x, 4800) {
-			s.Begin()
-			s.Samples(c)
-			s.End()
-			n += len(c) / 2
-		}
+	for name, x := range map[string][]float64{"voice": voice(2400*50, 1), "tone": tone(2400*50, 1000, .5), "silence": zeros(2400 * 50)} {
+		b.Run(name, func(b *testing.B) {
+			p := s16(x)
+			s := New(Config{})
+			s.Format(mono16, rate)
+			b.ReportAllocs()
+			n := 0
+			for b.Loop() {
+				for c := range slices.Chunk(p, 4800) {
+					s.Begin()
+					s.Samples(c)
+					s.End()
+					n += len(c) / 2
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/frame")
+		})
 	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/frame")
 }
 
 // TestStateIsBounded: a stream's state does not grow with it.
