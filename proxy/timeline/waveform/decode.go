@@ -16,30 +16,29 @@ func amplitude(db float64) float64 { return full * math.Pow(10, db/20) }
 // magnitude is the distance from 0.
 func magnitude(v int16) int32 { return max(int32(v), -int32(v)) }
 
-// decode writes channel c of the frames of p to x and returns the first frame
-// whose value is no finite number, which becomes 0, or -1.
-func decode(x []int16, p []byte, f audio.Format, c int) (bad int) {
-	bad = -1
+// decode writes channel c of the frames of p to x. Values that are no finite
+// numbers become 0; it returns how many there are, and the first one's frame.
+func decode(x []int16, p []byte, f audio.Format, c int) (bad, first int) {
 	size, at := f.FrameBytes(), c*f.Encoding.SampleBytes()
 	if f.Encoding == audio.S16LE {
 		for i := range x {
 			x[i] = int16(binary.LittleEndian.Uint16(p[at:]))
 			at += size
 		}
-		return bad
+		return 0, 0
 	}
 	for i := range x {
 		v := Value(p[at:], f.Encoding)
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			v = 0
-			if bad < 0 {
-				bad = i
+			if bad++; bad == 1 {
+				first = i
 			}
 		}
 		x[i] = int16(math.Round(max(-1, min(v, 1)) * full))
 		at += size
 	}
-	return bad
+	return bad, first
 }
 
 // Value returns the value of the sample that p starts with, full scale 1; of an

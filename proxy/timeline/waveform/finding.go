@@ -17,10 +17,10 @@ func notMeasured(name, reason string) Finding {
 	return Finding{Name: name, Verdict: NotMeasured, Reason: reason}
 }
 
-// finite fails where a sample is NaN or infinite; measured in frames.
+// finite fails where a sample is NaN or infinite; measured in samples.
 func (s *Stream) finite() Finding {
-	if s.badFrames > 0 {
-		return failed("finite", s.badAt, float64(s.badFrames), 0, "%d blocks of sample frames hold NaN or infinity", s.badFrames)
+	if s.bad > 0 {
+		return failed("finite", s.badAt, float64(s.bad), 0, "%d samples are NaN or infinite", s.bad)
 	}
 	return passed("finite", 0, 0)
 }

@@ -107,7 +107,7 @@ type Stream struct {
 
 	first, loud [block]int16 // of each frame the first channel, and the loudest
 	raw         [2 * block]byte
-	badFrames   int64 // frames with NaN or infinity
+	bad         int64 // samples that are NaN or infinite
 	badAt       place
 
 	levels  levels
@@ -208,17 +208,13 @@ func (s *Stream) look(p []byte, size int) {
 		return
 	}
 	first, loud := s.first[:n], s.first[:n]
-	if bad := decode(first, p, s.format, 0); bad >= 0 {
-		s.notFinite(at, bad)
-	}
+	s.decode(at, first, p, 0)
 	if s.format.Channels > 1 {
 		loud = s.loud[:n]
 		copy(loud, first)
 		var other [block]int16
 		for c := 1; c < s.format.Channels; c++ {
-			if bad := decode(other[:n], p, s.format, c); bad >= 0 {
-				s.notFinite(at, bad)
-			}
+			s.decode(at, other[:n], p, c)
 			louder(loud, other[:n])
 		}
 	}
@@ -245,10 +241,16 @@ func louder(loud, other []int16) {
 	}
 }
 
-func (s *Stream) notFinite(at place, i int) {
-	if s.badFrames++; s.badFrames == 1 {
-		s.badAt = place{at.chunk, at.frame + int64(i)}
+// decode decodes a channel of frames from at on, and notes what is not finite.
+func (s *Stream) decode(at place, x []int16, p []byte, c int) {
+	bad, first := decode(x, p, s.format, c)
+	if bad == 0 {
+		return
 	}
+	if i := at.frame + int64(first); s.bad == 0 || i < s.badAt.frame {
+		s.badAt = place{at.chunk, i}
+	}
+	s.bad += int64(bad)
 }
 
 // silentBelow is the silence threshold as a value.
