@@ -16,7 +16,7 @@ import (
 // loop moves the bytes of many plain connections on one goroutine: it waits for
 // all of them at once, and reads and writes on what has arrived without a
 // goroutine a direction having to be woken for it. Against those it takes about a
-// quarter of the CPU time and a third of the added delay off an event.
+// fifth of the CPU time off an event.
 //
 // It never waits for a connection. A write that would block, a transfer in bulk
 // and every end are followed by a goroutine (flow.run), which gives the flow back
