@@ -46,6 +46,9 @@ func newClock() *clock {
 	return c
 }
 
+// Monotonic returns CLOCK_MONOTONIC nanoseconds, the clock of all stamps.
+func Monotonic() int64 { return monotonic() }
+
 // monotonic asks the kernel; now is cheaper.
 func monotonic() int64 {
 	var ts unix.Timespec

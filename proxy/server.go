@@ -178,6 +178,9 @@ func (s *Server) serve(ctx context.Context, c *net.TCPConn) {
 		}
 	}
 	x.h = s.cfg.Analyzer.Open(n, x.identify)
+	if s.cfg.DeadlineAbort {
+		x.h.OnDeadline(x.expire)
+	}
 	s.remember(x)
 	up, err := s.dial(dialing)
 	if err != nil {

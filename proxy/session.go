@@ -115,6 +115,7 @@ func (x *session) upwards(f *flow) {
 	case err == nil && !x.client.wasReset():
 		x.h.End(tap.Client, fin, now)
 		x.upstream.closeWrite()
+		x.h.Propagated(x.s.clock.now())
 		x.linger()
 	case errors.As(err, &w):
 		// the server refuses more: what it answered is still on its way down
@@ -123,6 +124,7 @@ func (x *session) upwards(f *flow) {
 		x.s.aborted.Store(now)
 		x.h.End(tap.Client, rst, now)
 		x.upstream.abort()
+		x.h.Propagated(x.s.clock.now())
 	}
 }
 
@@ -143,6 +145,7 @@ func (x *session) downwards(f *flow) {
 		x.s.aborted.Store(now)
 		x.h.End(tap.Client, rst, now)
 		x.upstream.abort()
+		x.h.Propagated(x.s.clock.now())
 		x.client.abort()
 	case errors.Is(err, net.ErrClosed): // the client's reset was passed on already
 	case err == nil && !x.broken.Load() && !x.upstream.wasReset():
@@ -224,6 +227,26 @@ func (x *session) kill() {
 		}
 	}
 	x.quit()
+}
+
+// expire cuts a session because the deadline of an exchange has passed: a reset to
+// both sides, so that nobody takes it for a good end.
+func (x *session) expire() {
+	if x.killed.Swap(true) {
+		return
+	}
+	x.ending.Store(true)
+	x.h.Aborted(x.s.clock.now())
+	x.cancel()
+	for _, s := range []*socket{x.client, x.peer()} {
+		if s == nil {
+			continue
+		}
+		if s.tls { // a write that is blocked holds TLS's lock
+			_ = s.SetWriteDeadline(past)
+		}
+		s.abort()
+	}
 }
 
 // past is a deadline that has passed.

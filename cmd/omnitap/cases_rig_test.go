@@ -62,6 +62,7 @@ type caseRig struct {
 	server *proxy.Server
 	sink   *caseSink
 	queued func() int64 // bytes that wait for analysis
+	oldest func() (mono int64, busy int)
 	once   sync.Once
 	end    func()
 }
@@ -84,7 +85,7 @@ func startCaseRig(t testing.TB, upstream string, change func(*proxy.Config, *tap
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.addr, r.server, r.queued = ln.Addr().String(), s, analyzer.Queued
+	r.addr, r.server, r.queued, r.oldest = ln.Addr().String(), s, analyzer.Queued, analyzer.Oldest
 	ctx, cancel := context.WithCancel(context.Background())
 	actx, acancel := context.WithCancel(context.Background())
 	var relay, analysis sync.WaitGroup

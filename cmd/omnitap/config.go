@@ -32,10 +32,14 @@ type fileConfig struct {
 	Probes      string        `yaml:"probes"`
 	Log         string        `yaml:"log"`
 	Drain       time.Duration `yaml:"drain"`
-	TLSCert     string        `yaml:"tls_cert"`
-	TLSKey      string        `yaml:"tls_key"`
-	UpstreamCA  string        `yaml:"upstream_ca"`
-	Tap         tap.Config    `yaml:"tap"`
+	// Deadline is how long after its first byte a request must have ended, 0 for no
+	// limit; DeadlineAction what happens to one that has not: mark or abort.
+	Deadline       time.Duration `yaml:"deadline"`
+	DeadlineAction string        `yaml:"deadline_action"`
+	TLSCert        string        `yaml:"tls_cert"`
+	TLSKey         string        `yaml:"tls_key"`
+	UpstreamCA     string        `yaml:"upstream_ca"`
+	Tap            tap.Config    `yaml:"tap"`
 }
 
 func loadConfig(path string) (fileConfig, error) {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -24,6 +25,7 @@ import (
 
 type replayFlags struct {
 	format, out, config string
+	deadline            time.Duration
 }
 
 func replayCmd(a *app) *cobra.Command {
@@ -37,6 +39,7 @@ func replayCmd(a *app) *cobra.Command {
 	cmd.Flags().StringVar(&f.format, "format", "", "jsonl or table (default: table on a terminal, else jsonl)")
 	cmd.Flags().StringVar(&f.out, "out", "", "write a run directory")
 	cmd.Flags().StringVar(&f.config, "config", "", "YAML configuration as for serve (its tap section is used)")
+	cmd.Flags().DurationVar(&f.deadline, "deadline", 0, "how long after its first byte a request must have ended, 0 for no limit")
 	return cmd
 }
 
@@ -65,6 +68,7 @@ func (a *app) replay(f *replayFlags, files []string) error {
 		sinks = append(sinks, runSink{w})
 	}
 	cfg := c.Tap.WithDefaults()
+	cfg.Timeline.Deadline = max(f.deadline, 0)
 	var damaged error
 	for n, name := range files {
 		before := len(kept.records)

@@ -56,6 +56,8 @@ func serveCmd(a *app) *cobra.Command {
 	fl.DurationVar(&f.duration, "duration", 0, "stop after this long")
 	fl.StringVar(&f.Log, "log", "", "a line for each request: text, json or off (default: text on a terminal, else off)")
 	fl.DurationVar(&f.Drain, "drain", proxy.DefaultDrain, "how long open exchanges may take to end at shutdown")
+	fl.DurationVar(&f.Deadline, "deadline", 0, "how long after its first byte a request must have ended, 0 for no limit")
+	fl.StringVar(&f.DeadlineAction, "deadline-action", "mark", "what a deadline does: mark the record, or abort the connection as well")
 	fl.StringVar(&f.TLSCert, "tls-cert", "", "PEM certificate to speak TLS to clients with; read again when it changes")
 	fl.StringVar(&f.TLSKey, "tls-key", "", "PEM key of the certificate")
 	fl.StringVar(&f.UpstreamCA, "upstream-ca", "", "PEM certificates to trust of an https upstream, instead of the system's")
@@ -72,7 +74,7 @@ func (f *serveFlags) merge(cmd *cobra.Command) error {
 	for name, v := range map[string]struct{ flag, file *string }{
 		"upstream": {&f.Upstream, &c.Upstream}, "listen": {&f.Listen, &c.Listen}, "admin": {&f.Admin, &c.Admin}, "out": {&f.Out, &c.Out},
 		"capture": {&f.Capture, &c.Capture}, "correlation": {&f.Correlation, &c.Correlation}, "probes": {&f.Probes, &c.Probes},
-		"log": {&f.Log, &c.Log}, "tls-cert": {&f.TLSCert, &c.TLSCert}, "tls-key": {&f.TLSKey, &c.TLSKey}, "upstream-ca": {&f.UpstreamCA, &c.UpstreamCA},
+		"log": {&f.Log, &c.Log}, "deadline-action": {&f.DeadlineAction, &c.DeadlineAction}, "tls-cert": {&f.TLSCert, &c.TLSCert}, "tls-key": {&f.TLSKey, &c.TLSKey}, "upstream-ca": {&f.UpstreamCA, &c.UpstreamCA},
 	} {
 		if !cmd.Flags().Changed(name) && *v.file != "" {
 			*v.flag = *v.file
@@ -81,8 +83,14 @@ func (f *serveFlags) merge(cmd *cobra.Command) error {
 	if !cmd.Flags().Changed("drain") && c.Drain > 0 {
 		f.Drain = c.Drain
 	}
+	if !cmd.Flags().Changed("deadline") {
+		f.Deadline = c.Deadline
+	}
 	if f.Upstream == "" {
 		return errors.New("--upstream is required")
+	}
+	if err := f.deadlines(); err != nil {
+		return err
 	}
 	switch f.Probes {
 	case "auto", "off", "require":
@@ -92,6 +100,22 @@ func (f *serveFlags) merge(cmd *cobra.Command) error {
 	if f.Log, err = logMode(f.Log, os.Stderr); err != nil {
 		return err
 	}
+	return nil
+}
+
+// deadlines checks what is asked of requests in time.
+func (f *serveFlags) deadlines() error {
+	switch {
+	case f.Deadline < 0:
+		return fmt.Errorf("--deadline must not be negative, it is %v", f.Deadline)
+	case f.DeadlineAction != "mark" && f.DeadlineAction != "abort":
+		return fmt.Errorf("--deadline-action must be mark or abort, not %q", f.DeadlineAction)
+	case f.DeadlineAction == "abort" && f.Deadline == 0:
+		return errors.New("--deadline-action abort needs a --deadline")
+	case f.DeadlineAction == "abort" && f.Tap.Off:
+		return errors.New("--deadline-action abort needs the analysis (tap.off)")
+	}
+	f.Tap.Timeline.Deadline = f.Deadline
 	return nil
 }
 
@@ -154,7 +178,7 @@ func (a *app) assemble(s *service, f *serveFlags, node string, extra []timeline.
 	s.analyzer = tap.NewAnalyzer(f.Tap, sinks, s.log)
 	cfg := proxy.Config{
 		Upstream: f.Upstream, Correlation: proxy.Correlation(f.Correlation), Drain: f.Drain, RunID: s.runID, Node: node,
-		Analyzer: s.analyzer, Log: s.log,
+		Analyzer: s.analyzer, Log: s.log, DeadlineAbort: f.DeadlineAction == "abort",
 	}
 	if err := f.tls(&cfg); err != nil {
 		return exitWith(exitUsage, err)
@@ -246,10 +270,19 @@ func (s *service) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = fmt.Fprintf(w, "{\"status\":\"ok\",\"open_connections\":%d,\"analysis_queued_bytes\":%d,\"analysis_dropped_bytes\":%d,\"reader_faults\":%d,\"clock_steps\":%d}\n",
-			s.server.Open(), s.analyzer.Queued(), s.analyzer.Dropped(), s.analyzer.Faults(), s.server.ClockSteps())
+		oldest, busy := s.analyzer.Oldest()
+		_, _ = fmt.Fprintf(w, "{\"status\":\"ok\",\"open_connections\":%d,\"in_flight\":%d,\"oldest_in_flight_ms\":%.1f,\"analysis_queued_bytes\":%d,\"analysis_dropped_bytes\":%d,\"reader_faults\":%d,\"clock_steps\":%d}\n",
+			s.server.Open(), busy, age(oldest), s.analyzer.Queued(), s.analyzer.Dropped(), s.analyzer.Faults(), s.server.ClockSteps())
 	})
 	return mux
+}
+
+// age returns how many milliseconds ago a CLOCK_MONOTONIC stamp was, 0 for none.
+func age(mono int64) float64 {
+	if mono == 0 {
+		return 0
+	}
+	return float64(proxy.Monotonic()-mono) / 1e6
 }
 
 func (a *app) serve(ctx context.Context, f *serveFlags) error {

@@ -96,7 +96,23 @@ type lineLog struct {
 
 func newLineLog(w io.Writer, mode string) *lineLog { return &lineLog{w: w, json: mode == "json"} }
 
-func (l *lineLog) Event(*timeline.Event) {}
+// Event writes a line for what a person who watches wants to know at once.
+func (l *lineLog) Event(e *timeline.Event) {
+	if !e.Alarm() {
+		return
+	}
+	line := fmt.Sprintf("%-13s %s  %s\n", e.Event, e.Status, e.RequestID)
+	if l.json {
+		b, err := json.Marshal(map[string]any{"request_id": e.RequestID, "event": e.Event, "phase": e.Status, "mono_ns": e.MonoNS})
+		if err != nil {
+			return
+		}
+		line = string(b) + "\n"
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, _ = io.WriteString(l.w, line)
+}
 
 func (l *lineLog) Record(r *timeline.Record) {
 	var line string

@@ -42,6 +42,9 @@ func (r Report) Render(w io.Writer) error {
 	if r.Total.Success > 0 {
 		parts = append(parts, r.latencies("ms", 2), r.latencies("s/s", 3))
 	}
+	if len(r.Alike) > 0 {
+		parts = append(parts, r.alikes())
+	}
 	if len(r.Sessions) > 0 {
 		parts = append(parts, r.sessions())
 	}
@@ -181,6 +184,8 @@ func (r Report) notes() []string {
 		notes = append(notes, "Turns count from the message in brackets; `commit` of a turn-based realtime session comes before the user has spoken.")
 	}
 	notes = append(notes, r.failures()...)
+	notes = append(notes, r.outlierNotes()...)
+	notes = append(notes, r.incidentNotes()...)
 	for _, f := range r.Flows {
 		if f.Success == 0 {
 			notes = append(notes, fmt.Sprintf("%s: no success, hence no latencies.", f.label()))

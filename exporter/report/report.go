@@ -36,6 +36,10 @@ type Report struct {
 	Sessions []SessionGroup `json:"sessions"`
 	// Checks is what the checks on the sound said, where it was told.
 	Checks []Check `json:"checks"`
+	// Alike compares the lengths of sound among requests with the same body.
+	Alike []Alike `json:"alike"`
+	// Incidents are bursts of failures.
+	Incidents []Incident `json:"incidents"`
 	// Unreadable is the number of lines that could not be used and so are in no
 	// other figure, and Problems the texts of the first few.
 	Unreadable int      `json:"unreadable"`
@@ -138,6 +142,8 @@ type tally struct {
 func Tables(records iter.Seq2[*timeline.Record, error]) Report {
 	report := Report{PercentileMethod: stats.Method, Flows: []Flow{}, Sessions: []SessionGroup{}, Problems: []string{}}
 	tallies := map[group]*tally{}
+	var same lengths
+	var failed []failure
 	for r, err := range records {
 		if err != nil {
 			report.Unreadable++
@@ -151,7 +157,12 @@ func Tables(records iter.Seq2[*timeline.Record, error]) Report {
 			tallies[g] = &tally{states: map[timeline.State]int{}, values: make([][]float64, len(metrics))}
 		}
 		tallies[g].add(r)
+		same.add(r)
+		if f, ok := failureOf(r); ok && len(failed) < maxFailures {
+			failed = append(failed, f)
+		}
 	}
+	report.Alike, report.Incidents = same.groups(), incidents(failed)
 	total := tally{states: map[timeline.State]int{}}
 	for _, g := range slices.SortedFunc(maps.Keys(tallies), group.compare) {
 		t := tallies[g]

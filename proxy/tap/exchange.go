@@ -1,7 +1,9 @@
 package tap
 
 import (
+	"crypto/sha256"
 	"fmt"
+	"hash"
 	"mime"
 	"strconv"
 	"strings"
@@ -38,6 +40,8 @@ type exchange struct {
 	headed, requestLost          bool
 	reqBody                      []byte
 	reqOver                      bool
+	reqSum                       hash.Hash // nil without a body, or where some of it is missing
+	reqGap                       bool
 	startUp, startDown           int64
 	endUp                        int64
 
@@ -60,6 +64,12 @@ func (x *exchange) requestOpen() bool {
 }
 
 func (x *exchange) requestBody(p []byte) {
+	if x.reqSum == nil && !x.reqGap {
+		x.reqSum = sha256.New()
+	}
+	if x.reqSum != nil {
+		_, _ = x.reqSum.Write(p)
+	}
 	if x.reqOver || x.encoded != "" {
 		return
 	}
@@ -86,7 +96,10 @@ func (x *exchange) requestEnd(off int64) {
 			unread = "request body is neither JSON nor a form"
 		}
 	}
-	x.reqBody = nil
+	if x.reqBody = nil; x.reqSum != nil {
+		x.b.RequestSum(x.reqSum.Sum(nil))
+		x.reqSum = nil
+	}
 	x.b.RequestEnd(off, q, unread)
 	x.b.UpstreamSent(x.c.now, x.c.sent) // no-op until the write is reported
 }
@@ -96,6 +109,7 @@ func (x *exchange) gap(dir Dir, n int64) {
 	x.b.Analysis("truncated", fmt.Sprintf("%d bytes were dropped ahead of analysis", n))
 	if dir == Client {
 		x.reqOver, x.reqBody = true, nil
+		x.reqSum, x.reqGap = nil, true
 		return
 	}
 	x.b.Unread("bytes were not analysed")

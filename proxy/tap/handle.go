@@ -32,7 +32,12 @@ type Handle struct {
 	conn   *Conn
 	broken bool  // the reader failed
 	tape   *tape // where a capture goes, nil for none
+	due    int64 // when something is due
+	place  int   // in the worker's dues, from 1; 0 for none
 	idle   atomic.Bool
+	oldest atomic.Int64 // when the oldest exchange that is not over began, 0 for none
+	// expired is called where a deadline passed with its exchange open, nil for nothing.
+	expired func()
 }
 
 // enter makes the handle's account that of the batch at hand. w.mu is held.
@@ -169,12 +174,31 @@ func (h *Handle) Refused(reason, errno string, own bool, mono int64) {
 // Shutdown notes that the relay ends the connection because it stops.
 func (h *Handle) Shutdown(mono int64) { h.note(func(c *Conn) { c.Shutdown(mono) }) }
 
+// OnDeadline sets what is called, from a worker's goroutine and maybe more than
+// once, when the deadline of an exchange or a turn has passed with its end still
+// out. Call it ahead of Data.
+func (h *Handle) OnDeadline(f func()) {
+	if h != nil {
+		h.expired = f
+	}
+}
+
+// Aborted notes that the relay cut the connection because of a deadline.
+func (h *Handle) Aborted(mono int64) { h.note(func(c *Conn) { c.Aborted(mono) }) }
+
+// Propagated notes that the client's end had been passed on to the server.
+func (h *Handle) Propagated(mono int64) { h.note(func(c *Conn) { c.Propagated(mono) }) }
+
 // Closed ends the reading: every exchange gets its record. It is the last call.
 func (h *Handle) Closed(mono int64) {
 	h.note(func(c *Conn) {
 		c.Close(mono)
 		h.tape.close()
+		h.w.dues.drop(h)
 	})
+	if h != nil {
+		h.w.forget(h)
+	}
 }
 
 // Idle reports whether no exchange is under way and nothing waits to be looked at.
@@ -204,6 +228,10 @@ func (h *Handle) look(b *batch, i int32) {
 	if idle := h.conn.Idle(); idle != h.idle.Load() {
 		h.idle.Store(idle)
 	}
+	if at := h.conn.Oldest(); at != h.oldest.Load() {
+		h.oldest.Store(at)
+	}
+	h.w.dues.await(h, h.conn.Due())
 }
 
 // guarded looks at an item. A fault of the reader ends the reading of its own

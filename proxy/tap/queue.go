@@ -71,7 +71,28 @@ func (a *Analyzer) Open(n uint64, identify Identify) *Handle {
 	w := a.workers[n%uint64(len(a.workers))]
 	h := &Handle{w: w, conn: NewConn(&a.cfg, identify, a.sink, &w.reader, false), tape: a.tape(n, identify)}
 	h.idle.Store(true)
+	w.remember(h)
 	return h
+}
+
+// Oldest returns when the first byte of the oldest exchange or turn came that is
+// not over, as CLOCK_MONOTONIC nanoseconds (0 for none), and on how many
+// connections one is under way.
+func (a *Analyzer) Oldest() (mono int64, busy int) {
+	for _, w := range a.workers {
+		w.mu.Lock()
+		for h := range w.open {
+			at := h.oldest.Load()
+			if at == 0 {
+				continue
+			}
+			if busy++; mono == 0 || at < mono {
+				mono = at
+			}
+		}
+		w.mu.Unlock()
+	}
+	return mono, busy
 }
 
 // worker analyses a share of the connections. What they hand over between two of
@@ -84,16 +105,30 @@ type worker struct {
 	// reader is shared by the worker's connections: it is used during a call only
 	reader dialect.Reader
 	order  order // scratch
+	dues   dues
 
 	mu     sync.Mutex // protects what follows, and what Handle says
 	batch  *batch
 	number uint64 // of the batch, from 1
 	looked uint64 // the last batch that was looked at to its end
 	armed  bool
+	open   map[*Handle]struct{}
 }
 
 func newWorker(a *Analyzer) *worker {
-	return &worker{a: a, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1), batch: &batch{}, number: 1}
+	return &worker{a: a, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1), batch: &batch{}, number: 1, open: map[*Handle]struct{}{}}
+}
+
+func (w *worker) remember(h *Handle) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.open[h] = struct{}{}
+}
+
+func (w *worker) forget(h *Handle) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.open, h)
 }
 
 func signal(c chan struct{}) {
@@ -106,10 +141,17 @@ func signal(c chan struct{}) {
 func (w *worker) run(ctx context.Context) {
 	pause := time.NewTimer(time.Hour)
 	pause.Stop()
+	alarm := time.NewTimer(time.Hour)
+	alarm.Stop()
 	spare := &batch{}
 	for {
+		alarm.Stop()
+		if wait, any := w.dues.next(monotonic()); any {
+			alarm.Reset(max(0, wait))
+		}
 		select {
 		case <-w.wake:
+		case <-alarm.C: // what came ahead of it is looked at first, as ever
 		case <-ctx.Done():
 			w.drain(spare)
 			return
@@ -121,8 +163,10 @@ func (w *worker) run(ctx context.Context) {
 			case <-w.hurry:
 			case <-ctx.Done():
 			}
+			now := monotonic()
 			spare, more = w.take(spare)
 			w.look(spare)
+			w.dues.check(now - grace)
 		}
 	}
 }

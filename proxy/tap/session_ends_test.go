@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 // The turn that is under way where a session ends, and one that is over.
@@ -219,8 +220,58 @@ func TestC41SoundStops(t *testing.T) {
 				1540 s response.done {"response":{"id":"a","status":"completed"}}
 				1550 s fin`,
 			want: `
-				turn success/done ttfa=20 audio_gap_ms.max=1500 playback.underruns=1 playback.stall_ms=1480
+				turn success/done ttfa=20 audio_gap_ms.max=1500 playback.underruns=1 playback.stall_ms=1480 +audio_stall
 				session turns=1`,
+		},
+		{
+			name: "a deadline", path: pathRealtime, deadline: time.Minute, script: script + "120010 c close 1000\n120011 s close 1000\n120011 s fin",
+			want: `
+				turn deadline-exceeded/stall_audio by=relay ttfa=20 ttft=190 jct=120000 samples=480 chunks=1 text=75 phase=content +audio_stall ev.deadline_ms=60000
+				session idle_ms=117011`,
+		},
+	})
+}
+
+// TestC59SessionsWaitForEver: a turn that is asked for and never begun, or begun and
+// never answered, exceeds its deadline; pings are no answer.
+func TestC59SessionsWaitForEver(t *testing.T) {
+	pings := ""
+	for ms := 15000; ms <= 105000; ms += 15000 {
+		pings += fmt.Sprintf("%d s ping p\n%d c pong p\n", ms, ms+1)
+	}
+	opened := `1 s session.created {"session":{"id":"sess_1","model":"m"}}` + "\n10 c input_audio_buffer.commit\n10 c response.create\n"
+	leave := "120010 c close 1000\n120011 s close 1000\n120011 s fin"
+	runSessions(t, []sessionCase{
+		{
+			name: "asked", path: pathRealtime, deadline: time.Minute, script: opened + pings + leave,
+			want: "turn deadline-exceeded/deadline by=relay phase=before_headers\nsession turns=1",
+		},
+		{
+			name: "begun", path: pathRealtime, deadline: time.Minute, script: opened + `20 s response.created {"response":{"id":"a"}}` + "\n" + pings + leave,
+			want: "turn deadline-exceeded/deadline by=relay phase=before_first_content\nsession turns=1",
+		},
+		{
+			name: "begun late", path: pathRealtime, deadline: time.Minute, script: opened + `70000 s response.created {"response":{"id":"a"}}
+				70001 s response.output_audio.delta {"response_id":"a","delta":"@480"}
+				70002 s response.done {"response":{"id":"a","status":"completed"}}
+				70003 s fin`,
+			want: "turn deadline-exceeded/deadline by=relay phase=before_headers jct=69992 ttfa=69991\nsession turns=1",
+		},
+		{
+			name: "speech, no form", path: pathSpeech, deadline: time.Minute, script: "1 c session.config {\"voice\":\"v\"}\n2 c input.text {\"text\":\"Hi.\"}\n3 c input.done\n" + leave,
+			want: "turn deadline-exceeded/deadline by=relay phase=before_headers\nsession turns=1",
+		},
+		{
+			name: "the session's limit is each turn's own", path: pathRealtime, deadline: time.Minute, script: opened + `20 s response.created {"response":{"id":"a"}}
+				21 s response.output_audio.delta {"response_id":"a","delta":"@480"}
+				22 s response.done {"response":{"id":"a","status":"completed"}}
+				90000 c input_audio_buffer.commit
+				90000 c response.create
+				90010 s response.created {"response":{"id":"b"}}
+				90011 s response.output_audio.delta {"response_id":"b","delta":"@480"}
+				90012 s response.done {"response":{"id":"b","status":"completed"}}
+				90013 s fin`,
+			want: "turn success/done jct=12\nturn success/done jct=12\nsession turns=2",
 		},
 	})
 }

@@ -41,7 +41,7 @@ func runSessions(t *testing.T, cases []sessionCase) {
 }
 
 func (c sessionCase) config() *tap.Config {
-	cfg := tap.Config{MaxEvent: c.maxEvent, Timeline: timeline.Config{Rates: c.rates}}.WithDefaults()
+	cfg := tap.Config{MaxEvent: c.maxEvent, Timeline: timeline.Config{Rates: c.rates, Deadline: c.deadline}}.WithDefaults()
 	return &cfg
 }
 

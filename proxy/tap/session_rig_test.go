@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/omnitap/omnitap/proxy/tap"
 	"github.com/omnitap/omnitap/proxy/tap/capture"
@@ -63,6 +64,7 @@ type sessionCase struct {
 	ext                      string // the answer's Sec-WebSocket-Extensions
 	maxEvent                 int
 	rates                    map[string]int
+	deadline                 time.Duration
 	uncut                    bool // more reads than are remembered
 }
 

@@ -72,6 +72,7 @@ type Builder struct {
 	method, path        string
 	contentType         string
 	request             dialect.Request
+	requestSum          []byte // hash of the request's body
 	requestUnread       string // why the request's fields are not known
 
 	status       int
@@ -84,6 +85,7 @@ type Builder struct {
 	bodyBytes    int64 // payload bytes of the answer
 	lastBody     place
 	headEnd      place
+	lastSeen     int64 // when a turn's last message came
 	unknown      int
 	audioLike    bool
 	multi        bool
@@ -122,6 +124,7 @@ type Builder struct {
 	noBody                   bool
 	done, tunnel, ambiguous  bool
 
+	limits                     limits
 	turn                       *Turn // nil for an exchange
 	asked                      string
 	also                       map[string]int64
@@ -175,11 +178,16 @@ func New(cfg *Config, id Identity, sink Sink, mono, off int64) *Builder {
 	if mono != 0 {
 		b.at[pIn] = place{mono, off}
 	}
+	b.renew()
 	return b
 }
 
 // Now sets the receive stamp of the read whose bytes are looked at next.
-func (b *Builder) Now(mono int64) { b.now = mono }
+func (b *Builder) Now(mono int64) {
+	if b.now = mono; mono > b.limits.next {
+		b.passed(mono)
+	}
+}
 
 // RequestID returns the id as far as it is known.
 func (b *Builder) RequestID() string { return b.requestID }
@@ -224,7 +232,13 @@ func (b *Builder) setAt(p point, at place) {
 
 // emit sends an event out.
 func (b *Builder) emit(name string, at place, e Event) {
-	if b.sink == nil || b.cfg.NoEvents {
+	if !b.cfg.NoEvents {
+		b.send(name, at, e)
+	}
+}
+
+func (b *Builder) send(name string, at place, e Event) {
+	if b.sink == nil {
 		return
 	}
 	if b.event == nil {
@@ -278,6 +292,9 @@ func (b *Builder) RequestEnd(off int64, q dialect.Request, unread string) {
 		b.model = q.Model
 	}
 }
+
+// RequestSum notes the SHA-256 of the request's body.
+func (b *Builder) RequestSum(sum []byte) { b.requestSum = sum }
 
 // Method returns the request's method.
 func (b *Builder) Method() string { return b.method }
@@ -333,7 +350,9 @@ func (b *Builder) NoBody() { b.noBody = true }
 // AddBytes counts wire bytes of the exchange, by direction.
 func (b *Builder) AddBytes(up, down int64) {
 	b.bytesUp += up
-	b.bytesDown += down
+	if b.bytesDown += down; down > 0 && b.turn != nil {
+		b.lastSeen = b.now
+	}
 }
 
 // Reused notes that the connection carried exchanges before.

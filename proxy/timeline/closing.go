@@ -43,7 +43,16 @@ func (b *Builder) Unreachable(reason, errno string, mono int64) {
 // Shutdown notes that the relay stopped with the exchange open.
 func (b *Builder) Shutdown(mono int64) {
 	b.close.shutdown = true
-	b.close.serverAt = mono
+	if b.close.serverAt == 0 { // a refusal's client may still be there
+		b.close.serverAt = mono
+	}
+}
+
+// Propagated notes that the client's end had been passed on to the server at mono.
+func (b *Builder) Propagated(mono int64) {
+	if b.close.propagated == 0 {
+		b.close.propagated = mono
+	}
 }
 
 // CaptureEnds notes that what is known of the connection stops here.

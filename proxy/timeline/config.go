@@ -1,6 +1,10 @@
 package timeline
 
-import "github.com/omnitap/omnitap/proxy/timeline/waveform"
+import (
+	"time"
+
+	"github.com/omnitap/omnitap/proxy/timeline/waveform"
+)
 
 // Config holds what the timeline does not learn from the wire. The zero value
 // of each field means its default.
@@ -21,12 +25,18 @@ type Config struct {
 	// SlowClientMS is how long writes to a client may block in all before its
 	// record says client_slow, in milliseconds: 50.
 	SlowClientMS int `yaml:"slow_client_ms"`
+	// AudioStallMS is how long sound may stay away once a client that plays it as it
+	// comes has nothing left, in milliseconds: 1000. Negative is no limit.
+	AudioStallMS int `yaml:"audio_stall_ms"`
+	// Deadline is how long after t_in an exchange must have come to its end; 0 for
+	// no limit.
+	Deadline time.Duration `yaml:"-"`
 	// Checks holds the thresholds of the checks on the sound.
 	Checks waveform.Config `yaml:"checks"`
 	// Hops maps a model's name to its frame hop in samples: with it the amount that
 	// is lost at chunk borders can be told.
 	Hops map[string]int `yaml:"hops"`
-	// NoEvents makes no events: the sink takes records alone.
+	// NoEvents makes no events but alarms: the sink takes records alone.
 	NoEvents bool `yaml:"-"`
 }
 
@@ -47,6 +57,9 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.SlowClientMS == 0 {
 		c.SlowClientMS = 50
+	}
+	if c.AudioStallMS == 0 {
+		c.AudioStallMS = 1000
 	}
 	return c
 }

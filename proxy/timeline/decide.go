@@ -49,6 +49,9 @@ type closing struct {
 	frameReason        string
 	left               int64 // when the client said that it leaves
 	over               bool  // the server said that the session is over
+	aborted            int64 // when the relay cut it because of a deadline
+	// propagated is when the client's end had been passed on to the server.
+	propagated int64
 	// pingTimeout says that who closed had waited for a pong in vain.
 	pingTimeout bool
 	// How the server broke the WebSocket protocol: a word, and what it was.
@@ -234,15 +237,23 @@ func judge(f *facts) (state State, reason, by string) {
 	return Success, "done", "server"
 }
 
+// Phases of an exchange, as Terminal.Phase has them.
+const (
+	phaseHeaders   = "before_headers"
+	phaseNoContent = "before_first_content"
+	phaseContent   = "content"
+	phaseDone      = "done"
+)
+
 // phase says how far an exchange had come.
 func phase(f *facts) string {
 	switch {
 	case f.marker || f.complete:
-		return "done"
+		return phaseDone
 	case !f.begun:
-		return "before_headers"
+		return phaseHeaders
 	case !f.text && !f.audio && !f.other:
-		return "before_first_content"
+		return phaseNoContent
 	}
-	return "content"
+	return phaseContent
 }

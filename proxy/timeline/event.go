@@ -17,7 +17,7 @@ type Event struct {
 	Attempt   int    `json:"attempt"`
 	// ChunkID counts audio and text chunks each from 0.
 	ChunkID Number `json:"chunk_id"`
-	// Event is a word of contract section 2 or 6.
+	// Event is a word of contract section 2 or 6, deadline, or audio_stall.
 	Event  string `json:"event"`
 	MonoNS int64  `json:"mono_ns"`
 	WallNS Number `json:"wall_ns"`
@@ -26,8 +26,8 @@ type Event struct {
 	// Bytes is the chunk's payload; of the terminal event all bytes to the client.
 	Bytes Number `json:"bytes"`
 	Batch Number `json:"batch"`
-	// Status is the terminal state, or of a client_write what was written: audio
-	// or text.
+	// Status is the terminal state, of a client_write what was written (audio or
+	// text), of a deadline and an audio_stall the phase.
 	Status Text `json:"status"`
 	// Offset is the byte of the stream that completed the point.
 	Offset   Number `json:"offset,omitzero"`

@@ -20,11 +20,12 @@ func (b *Builder) Finish() State {
 	b.done = true
 	b.Identify()
 	f := b.facts()
-	state, reason, by := decide(f)
-	b.state = state
 	b.settle()
+	state, reason, by := decide(f)
+	state, reason, by = b.inTime(f, state, reason, by)
+	b.state = state
 	r := b.record()
-	r.Terminal = Terminal{State: state, Reason: reason, By: by, Phase: phase(f), Evidence: b.evidence(f)}
+	r.Terminal = Terminal{State: state, Reason: reason, By: by, Phase: b.phase(f), Evidence: b.evidence(f)}
 	b.measure(r)
 	b.turnFields(r)
 	b.checks(r, f)
@@ -147,6 +148,8 @@ func (b *Builder) settle() {
 		return
 	}
 	switch {
+	case c.aborted != 0:
+		b.at[pTerm] = place{c.aborted, 0}
 	case b.said != nil && b.said.event:
 		b.at[pTerm] = place{b.said.at.mono, 0}
 	case b.interrupted != nil: // the flow has no event for it
@@ -175,6 +178,12 @@ func (b *Builder) record() *Record {
 		Method: str(b.method), Path: str(b.path), Model: str(b.model), Modalities: b.request.Modalities,
 		TInSource: str("request"), Stamp: "read", Analysis: b.analysis, AnalysisReason: str(b.analysisReason),
 		BytesUp: b.bytesUp, BytesDown: b.bytesDown, Warnings: b.warnings, Unmeasured: make(map[string]string, 64),
+	}
+	if b.requestSum != nil {
+		r.RequestSHA256 = str(hex.EncodeToString(b.requestSum))
+	}
+	if b.request.InputChars > 0 {
+		r.InputChars = new(int64(b.request.InputChars))
 	}
 	if b.id.Kernel {
 		r.Stamp = "kernel"
@@ -342,6 +351,22 @@ func (b *Builder) countedSound(r *Record, a *Audio, frames int64) {
 	if r.JCTMS != nil && *r.JCTMS > 0 {
 		r.RTF, r.XRT = new(*r.JCTMS/1000/seconds), new(seconds/(*r.JCTMS/1000))
 	}
+	b.audible(r)
+}
+
+// audible fills in what rests on what is heard.
+func (b *Builder) audible(r *Record) {
+	if b.snd.wave == nil {
+		return
+	}
+	heard, ok := b.snd.wave.Heard()
+	if !ok {
+		return
+	}
+	r.AudibleS = new(heard)
+	if r.JCTMS != nil && *r.JCTMS > 0 {
+		r.RTFAudible = new(*r.JCTMS / 1000 / heard)
+	}
 }
 
 // incrementalNS is how far apart the first and the last sound must come to count
@@ -447,6 +472,12 @@ func (b *Builder) notes(r *Record, f *facts) {
 	}
 	if b.waited > int64(b.cfg.SlowClientMS)*1e6 {
 		b.Flag("client_slow")
+	}
+	if b.limits.stalls > 0 || b.limits.told && b.state != Success {
+		b.Flag("audio_stall")
+	}
+	if b.limits.late && b.state != DeadlineExceeded {
+		b.Flag("deadline_passed")
 	}
 	if b.multi {
 		b.Flag("multiple_choices")

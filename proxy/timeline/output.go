@@ -168,6 +168,7 @@ func (b *Builder) chunkSound(off int64) {
 		return
 	}
 	c := s.chunks[n-1]
+	b.sounded(c.frames)
 	b.chunkOut("output_chunk", int64(n-1), off, c.bytes, c.frames, false)
 }
 

@@ -27,15 +27,21 @@ type Record struct {
 	Turn         *int    `json:"turn"`
 	Attempt      int     `json:"attempt"`
 
-	Flow           string   `json:"flow"`
-	Dialect        string   `json:"dialect"`
-	DialectVariant *string  `json:"dialect_variant"`
-	Method         *string  `json:"method"`
-	Path           *string  `json:"path"`
-	Status         *int     `json:"status"`
-	Model          *string  `json:"model"`
-	Modalities     []string `json:"modalities"`
-	Stream         *bool    `json:"stream"`
+	Flow           string  `json:"flow"`
+	Dialect        string  `json:"dialect"`
+	DialectVariant *string `json:"dialect_variant"`
+	Method         *string `json:"method"`
+	Path           *string `json:"path"`
+	Status         *int    `json:"status"`
+	Model          *string `json:"model"`
+	// RequestSHA256 is the hash of the request's body as it was sent: who sent the
+	// same can be told without what it was.
+	RequestSHA256 *string `json:"request_sha256"`
+	// InputChars is the number of characters (Unicode code points) that a speech
+	// request asks to be spoken.
+	InputChars *int64   `json:"input_chars"`
+	Modalities []string `json:"modalities"`
+	Stream     *bool    `json:"stream"`
 
 	TInWallNS *int64  `json:"t_in_wall_ns"`
 	TInSource *string `json:"t_in_source"`
@@ -63,6 +69,11 @@ type Record struct {
 	XRT          *float64 `json:"xrt"`
 	TPOTMS       *float64 `json:"tpot_ms"`
 	AudioS       *float64 `json:"audio_s"`
+	// AudibleS is the time from the first to the last of what is heard in the
+	// sound, pauses within included, and RTFAudible JCT over it: silence ahead and
+	// behind buys no better figure.
+	AudibleS   *float64 `json:"audible_s"`
+	RTFAudible *float64 `json:"rtf_audible"`
 
 	Reasoning *Reasoning `json:"reasoning"`
 

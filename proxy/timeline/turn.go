@@ -50,6 +50,8 @@ func NewTurn(cfg *Config, id Identity, sink Sink, t Turn) *Builder {
 func (b *Builder) Asked(source string, mono, off int64) {
 	b.asked = source
 	b.setAt(pIn, place{mono, off})
+	b.renew()
+	b.Now(b.now)
 }
 
 // InServer notes that t_in is byte off of the server's stream.

@@ -28,14 +28,7 @@ func (b *Builder) unmeasured(r *Record) {
 	put("reasoning.first_ms", r.Reasoning != nil && r.Reasoning.FirstMS == nil, "nothing asked for it: there is no t_in")
 	put("t_in_alternatives", r.TInAlternatives == nil, "no other event could be taken for t_in")
 	put("t_in_server_offset", r.TInServerOffset == nil, "t_in is no event of the server")
-	put("input", r.Input == nil, "no sound of the client was told to belong to it")
-	put("cancel", r.Cancel == nil, "nobody asked for it to stop")
-	if r.Input != nil {
-		put("input.pace", r.Input.Pace == nil, "one message alone")
-	}
-	if r.Cancel != nil {
-		put("cancel.to_silence_ms", r.Cancel.ToSilenceMS == nil, "no sound came after it")
-	}
+	b.unmeasuredTurn(r, put)
 	noSound := "no samples counted"
 	if r.Audio == nil {
 		noSound = "no audio came"
@@ -46,6 +39,7 @@ func (b *Builder) unmeasured(r *Record) {
 	for name, null := range map[string]bool{"rtf": r.RTF == nil, "xrt": r.XRT == nil, "audio_s": r.AudioS == nil} {
 		put(name, null, noSound)
 	}
+	b.unmeasuredAudible(r, put, noSound)
 	put("tpot_ms", r.TPOTMS == nil, "fewer than two text units")
 	put("reasoning", r.Reasoning == nil, "no reasoning text came")
 	for name, null := range map[string]bool{
@@ -173,6 +167,46 @@ func (b *Builder) unmeasuredSound(r *Record, put func(string, bool, string)) {
 	put("playback.vllm_omni", r.Playback != nil && r.Playback.VLLMOmni == nil, "one arrival alone: not applicable")
 }
 
+func (b *Builder) unmeasuredTurn(r *Record, put func(string, bool, string)) {
+	put("input", r.Input == nil, "no sound of the client was told to belong to it")
+	put("cancel", r.Cancel == nil, "nobody asked for it to stop")
+	if r.Input != nil {
+		put("input.pace", r.Input.Pace == nil, "one message alone")
+	}
+	if r.Cancel != nil {
+		put("cancel.to_silence_ms", r.Cancel.ToSilenceMS == nil, "no sound came after it")
+	}
+}
+
+func (b *Builder) unmeasuredAudible(r *Record, put func(string, bool, string), noSound string) {
+	switch {
+	case b.cfg.Checks.Off:
+		noSound = "the checks are off"
+	case r.AudioS != nil && r.AudibleS == nil:
+		noSound = "nothing is heard"
+	}
+	put("audible_s", r.AudibleS == nil, noSound)
+	if r.AudibleS != nil {
+		noSound = "nothing asked for it: there is no t_in"
+	}
+	put("rtf_audible", r.RTFAudible == nil, noSound)
+}
+
+// unhashed says why the request's body has no hash.
+func (b *Builder) unhashed() string {
+	switch {
+	case b.turn != nil:
+		return "a turn has no body"
+	case b.tunnel:
+		return "a tunnel has no body"
+	case b.at[pBody].mono == 0:
+		return "the request did not end"
+	case b.analysis == "truncated":
+		return b.missing()
+	}
+	return "the request has no body"
+}
+
 func (b *Builder) unmeasuredRest(r *Record, put func(string, bool, string)) {
 	general := b.missing()
 	put("server_request_id", r.ServerRequestID == nil, "the answer names none")
@@ -188,6 +222,8 @@ func (b *Builder) unmeasuredRest(r *Record, put func(string, bool, string)) {
 	}
 	put("model", r.Model == nil, unread)
 	put("modalities", r.Modalities == nil, unread)
+	put("request_sha256", r.RequestSHA256 == nil, b.unhashed())
+	put("input_chars", r.InputChars == nil, unread)
 	put("t_in_wall_ns", r.TInWallNS == nil, "the capture holds no wall clock")
 	if b.turn != nil {
 		put("t_in_source", r.TInSource == nil, "nothing asked for it")

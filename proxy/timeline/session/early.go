@@ -9,9 +9,10 @@ import (
 
 // early is a message of the client that came before the form was known.
 type early struct {
-	m  dialect.Message
-	at Span
-	up int64 // when it was written to the server
+	m    dialect.Message
+	at   Span
+	up   int64 // when it was written to the server
+	late bool  // the deadline passed with nothing begun
 }
 
 // keep holds a message until the form is known: what it points into does not last.
@@ -25,7 +26,7 @@ func (s *Session) keep(m *dialect.Message, at Span) {
 	c.Text = []byte(string(m.Text))
 	c.Key = []byte(string(m.Key))
 	c.Parts = nil
-	s.early = append(s.early, early{c, at, 0})
+	s.early = append(s.early, early{m: c, at: at})
 }
 
 // full reports whether there is no room for a message ahead of the form: half of

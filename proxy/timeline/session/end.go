@@ -17,10 +17,13 @@ type ends struct {
 	over     bool  // the server said that the session is over
 	left     int64 // when the client said that it leaves
 	shutdown bool
-	capture  bool
-	unread   string
-	deaf     string // why the client's messages are not read
-	broken   string // why the server's are not
+	aborted  int64 // when the relay cut it because of a deadline
+	// propagated is when the client's end had been passed on to the server.
+	propagated int64
+	capture    bool
+	unread     string
+	deaf       string // why the client's messages are not read
+	broken     string // why the server's are not
 }
 
 type closeFrame struct {
@@ -134,7 +137,7 @@ func (s *Session) MidFrame() { s.flag("cut_in_frame") }
 // tellEnds tells a turn that begins what has ended already.
 func (s *Session) tellEnds(t *turn) {
 	e := &s.ends
-	if e.first == 0 && e.left == 0 && !e.over && !e.shutdown && !e.capture && e.broken == "" {
+	if e.first == 0 && e.left == 0 && !e.over && !e.shutdown && e.aborted == 0 && !e.capture && e.broken == "" {
 		return
 	}
 	for d, f := range e.frames {
@@ -157,6 +160,12 @@ func (s *Session) tellEnds(t *turn) {
 	tell(e.first != 1)
 	if e.shutdown {
 		t.b.Shutdown(e.serverAt)
+	}
+	if e.aborted != 0 {
+		t.b.Aborted(e.aborted)
+	}
+	if e.propagated != 0 {
+		t.b.Propagated(e.propagated)
 	}
 	if e.capture {
 		t.b.CaptureEnds(e.serverAt)

@@ -20,6 +20,7 @@ type ask struct {
 	also    []moment
 	input   input
 	modes   []string
+	late    bool // the deadline passed with nothing begun
 	weak    bool // a create behind it is what asks
 	taken   bool // the server acknowledged it
 	final   Span // the message that ended the input, where it is another one
@@ -139,12 +140,11 @@ func (s *Session) asked(t *turn, a *ask) {
 	}
 	t.ask = a
 	off := a.at.End
-	mono := a.at.First
 	if a.server {
-		off, mono = 0, a.at.Last
+		off = 0
 		t.b.InServer(a.at.End)
 	}
-	t.b.Asked(a.source, mono, off)
+	t.b.Asked(a.source, a.mono(), off)
 	if !a.server {
 		t.b.AddBytes(a.at.size(), 0)
 	}

@@ -256,6 +256,15 @@ func (s *Stream) decode(at place, x []int16, p []byte, c int) {
 // silentBelow is the silence threshold as a value.
 func (s *Stream) silentBelow() float64 { return amplitude(s.cfg.SilenceDBFS) }
 
+// Heard returns the seconds from the first to the last of what is heard, pauses
+// within included; false where nothing is.
+func (s *Stream) Heard() (seconds float64, ok bool) {
+	if !s.levels.silence.heard || s.rate <= 0 {
+		return 0, false
+	}
+	return float64(s.levels.silence.heardFrames()) / float64(s.rate), true
+}
+
 // Findings returns what the checks say, sorted by name. whole says that the
 // stream came to its own end: what is at the end of another one was cut off by
 // whoever ended it.

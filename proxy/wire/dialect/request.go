@@ -6,6 +6,7 @@ import (
 	"io"
 	"mime"
 	"mime/multipart"
+	"unicode/utf8"
 
 	"github.com/omnitap/omnitap/proxy/wire/jsonscan"
 )
@@ -21,6 +22,9 @@ type Request struct {
 	Format string
 	// ID is a request id that the server honours (SGLang-Omni, vLLM-Omni chat).
 	ID string
+	// InputChars is how many characters a speech request's `input` has, 0 where it
+	// has none.
+	InputChars int
 	// Read says that the body could be read.
 	Read bool
 }
@@ -45,6 +49,9 @@ func (r *Reader) ReadRequest(contentType string, body []byte) Request {
 	}
 	if f := root.Get("stream_format").Str(); f == "sse" || f == "audio" && !q.Stream {
 		q.Stream = q.Stream || f == "sse"
+	}
+	if in := root.Get("input"); in.Kind() == jsonscan.String {
+		q.InputChars = utf8.RuneCountInString(in.Str())
 	}
 	q.Format = root.Get("audio").Get("format").Str()
 	if q.Format == "" {
