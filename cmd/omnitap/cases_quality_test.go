@@ -1,7 +1,9 @@
 package main
 
 import (
+	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -128,4 +130,124 @@ func TestNotMeasuredIsNotPassed(t *testing.T) {
 			t.Errorf("%s of a cut stream: %+v", name, f)
 		}
 	}
+}
+
+// melody is a bar of four notes, each sounding on.
+func melody(bars int) (out string) {
+	const note = 2400
+	for range bars {
+		for _, hz := range []float64{262, 330, 392, 523} {
+			out += pcmOf(note, func(i int) int {
+				return int(6000 * min(1, float64(i)/120) * math.Exp(-float64(i)/2000) * (math.Sin(2*math.Pi*hz*float64(i)/24000) + .3*math.Sin(4.1*math.Pi*hz*float64(i)/24000)))
+			})
+		}
+	}
+	return out
+}
+
+// TestC23CumulativeSnapshots: each event holds all so far, or the last one holds all
+// once more: what came again is told, with the length that is left. A melody that
+// repeats a bar is content.
+func TestC23CumulativeSnapshots(t *testing.T) {
+	const step = 9600
+	speechOf := func(i, n int) string { return sound24(t, "voice")[2*i : 2*(i+n)] }
+	for kind, part := range map[string]func(i, n int) string{"ramp": ramp, "voice": speechOf} {
+		var snapshots, deltas []string
+		for i := range 5 {
+			snapshots = append(snapshots, part(0, (i+1)*step))
+			deltas = append(deltas, part(i*step, step))
+		}
+		whole := part(0, 5*step)
+		for name, c := range map[string]struct {
+			chunks []string
+			reason string // of repeated_audio; empty: it passes
+			chunk  int
+		}{
+			"snapshots":          {snapshots, "4 chunks each begin with sound that came before as a whole; without what came again the sound has 48000 sample frames, not 144000", 1},
+			"two snapshots":      {snapshots[:2], "1 chunk begins with sound that came before as a whole; without what came again the sound has 19200 sample frames, not 28800", 1},
+			"the last one alone": {append(deltas[:5:5], whole), "1 chunk begins with sound that came before as a whole; without what came again the sound has 48000 sample frames, not 96000", 5},
+			"one and all":        {[]string{deltas[0], part(0, 2*step)}, "1 chunk begins with sound that came before as a whole; without what came again the sound has 19200 sample frames, not 28800", 1},
+			"deltas":             {deltas, "", 0},
+		} {
+			for form, send := range map[string]func(testing.TB, ...string) *timeline.Record{"body": rawSpeech, "events": eventSpeech, "files": fileSpeech, "socket": socketSpeech} {
+				t.Run(kind+"/"+name+"/"+form, func(t *testing.T) {
+					rec := send(t, c.chunks...)
+					if c.reason == "" {
+						wantTerminal(t, rec, timeline.Success, "done")
+						return
+					}
+					wantFailed(t, rec, "repeated_audio")
+					if f := findingOf(t, rec, "repeated_audio"); f.Reason != c.reason || *f.Chunk != c.chunk {
+						t.Errorf("chunk %d: %s; want chunk %d: %s", *f.Chunk, f.Reason, c.chunk, c.reason)
+					}
+				})
+			}
+		}
+	}
+	for _, n := range []int{7000, 5000, 11000} { // samples a chunk: no bar is a chunk
+		var chunks []string
+		for part := range slices.Chunk([]byte(melody(4)), 2*n) {
+			chunks = append(chunks, string(part))
+		}
+		wantTerminal(t, eventSpeech(t, chunks...), timeline.Success, "done")
+	}
+}
+
+// The forms that sound comes in: chunks of a body, events with bare samples, events
+// with a file each, binary messages.
+
+func rawSpeech(t testing.TB, chunks ...string) *timeline.Record {
+	t.Helper()
+	return speechAnswer(t, nil, chunks...)
+}
+
+func eventSpeech(t testing.TB, chunks ...string) *timeline.Record {
+	t.Helper()
+	answer := answerHead("text/event-stream", "X-Sample-Rate: 24000")
+	for _, c := range chunks {
+		answer += httpChunk(speechDelta(c))
+	}
+	return exchangeCase(t, nil, speechRequest(caseSpeechBody), endFIN, caseWrite{data: answer + httpChunk(speechDone) + zeroChunk}).rec
+}
+
+func fileSpeech(t testing.TB, chunks ...string) *timeline.Record {
+	t.Helper()
+	answer := answerHead("text/event-stream") + httpChunk(chatText("Hi"))
+	for _, c := range chunks {
+		answer += httpChunk(chatAudio(wavFile(24000, 1, c)))
+	}
+	return exchangeCase(t, nil, chatRequest(caseAudioChat), endFIN, caseWrite{data: answer + httpChunk(chatFinish) + httpChunk(chatDone) + zeroChunk}).rec
+}
+
+func socketSpeech(t testing.TB, chunks ...string) *timeline.Record {
+	t.Helper()
+	k := startTalks(t, nil)
+	w := k.opened()
+	w.begin("a")
+	for _, c := range chunks {
+		w.sound("a", c)
+	}
+	w.done("a")
+	w.shut()
+	recs, _ := k.only(t, 1)
+	return recs[0]
+}
+
+// sound24 is two seconds and a half of made voice, 24 kHz mono.
+func sound24(t testing.TB, kind string) string {
+	t.Helper()
+	if kind != "voice" {
+		t.Fatalf("no sound %q", kind)
+	}
+	r := rand.New(rand.NewPCG(11, 12))
+	phase := 0.0
+	return pcmOf(60000, func(i int) int {
+		x := float64(i) / 24000
+		phase += 2 * math.Pi * (130 + 30*math.Sin(2*math.Pi*1.3*x)) / 24000
+		v := 0.0
+		for h := 1; h <= 12; h++ {
+			v += math.Sin(float64(h)*phase) / float64(h)
+		}
+		return int(5000*v*(.6+.4*math.Sin(2*math.Pi*3*x)) + 30*r.NormFloat64())
+	})
 }

@@ -92,9 +92,9 @@ func (s *answerSide) Body(p []byte, off int64) {
 	}
 }
 
-func (s *answerSide) ChunkStart(size int64) {
+func (s *answerSide) ChunkStart(int64) {
 	if x := (*Conn)(s).front(); x != nil && x.kind == bodySound && x.inflate == nil {
-		x.b.SoundChunkStart(size)
+		x.b.SoundChunkStart()
 	}
 }
 

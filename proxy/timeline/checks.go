@@ -12,7 +12,7 @@ import (
 // ownChecks are the invariants that headers, events and whole chunks tell; those
 // of the samples are waveform's.
 var ownChecks = []string{
-	"declared_total", "embedded_header", "format_constant", "rate_agrees", "repeated_audio", "silence",
+	"declared_total", "embedded_header", "format_constant", "rate_agrees", "silence",
 }
 
 // CheckNames lists the invariants of the sound that are looked at, sorted.
@@ -23,7 +23,7 @@ func CheckNames() []string {
 // checkOf maps a problem to the check that it fails.
 var checkOf = map[string]string{
 	"format_change": "format_constant", "container_change": "format_constant", "rate_conflict": "rate_agrees",
-	"repeated_audio": "repeated_audio", string(audio.EmbeddedHeader): "embedded_header",
+	string(audio.EmbeddedHeader): "embedded_header",
 }
 
 // trouble lists what of the sound could not be decoded as declared. whole says
@@ -51,12 +51,6 @@ func (s *sound) findings(whole bool) []waveform.Finding {
 	for _, name := range ownChecks {
 		switch name {
 		case "declared_total", "silence":
-		case "repeated_audio":
-			if s.cfg.Hash == "off" {
-				out = append(out, unmeasured(name, "the sound is not hashed (hash_audio)"))
-				continue
-			}
-			fallthrough
 		default:
 			out = append(out, s.problem(name))
 		}

@@ -86,11 +86,7 @@ func (b *Builder) parts(parts []dialect.Part, off int64) {
 	s := b.sound()
 	s.track.Files = true
 	before := s.bytes + s.opaque
-	size := 0
-	for i := range parts {
-		size += len(parts[i].Base64) / 4 * 3
-	}
-	s.begin(int64(size))
+	s.begin()
 	for i := range parts {
 		b.part(&parts[i], off)
 	}
@@ -181,7 +177,7 @@ func (b *Builder) SoundStart() {
 		s.format.Encoding = enc
 	}
 	s.track.Begin()
-	s.begin(0)
+	s.begin()
 }
 
 // Sound takes bytes of a body of sound; the first lies at pos.
@@ -203,15 +199,15 @@ func (b *Builder) Sound(p []byte, pos audio.Pos) {
 	b.heard()
 	if b.answer.Unit == "read" {
 		b.soundChunk(pos.Plus(len(p) - 1).Off)
-		s.begin(0)
+		s.begin()
 	}
 }
 
-// SoundChunkStart notes an HTTP chunk of so many payload bytes.
-func (b *Builder) SoundChunkStart(size int64) {
+// SoundChunkStart notes the start of an HTTP chunk.
+func (b *Builder) SoundChunkStart() {
 	if b.answer.Unit == "http_chunk" {
 		b.snd.track.Border()
-		b.snd.begin(size)
+		b.snd.begin()
 	}
 }
 

@@ -1,7 +1,6 @@
 package timeline
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -39,7 +38,6 @@ type sound struct {
 	counted  int64 // frames in chunks
 	dropped  int64 // chunks beyond maxChunks, counted only
 	empty    int64
-	repeat   repeat
 	wave     *waveform.Stream // made with the first samples
 	ear      *audible
 	part     []byte // bytes of a frame cut by a span
@@ -229,7 +227,6 @@ func (s *sound) Samples(p []byte, pos audio.Pos) {
 			s.hash = sha256.New()
 		}
 		s.hash.Write(p)
-		s.repeat.add(p)
 	}
 	s.shape(p)
 	s.play(len(p), pos)
@@ -304,12 +301,9 @@ func (s *sound) listen(p []byte, pos audio.Pos) {
 	}
 }
 
-// begin starts a logical chunk of about size payload bytes, 0 where unknown.
-func (s *sound) begin(size int64) {
+// begin starts a logical chunk.
+func (s *sound) begin() {
 	s.inChunk = 0
-	if s.hash != nil {
-		s.repeat.begin(size, s.bytes, len(s.chunks), s.hash)
-	}
 	if s.wave != nil {
 		s.wave.Begin()
 	}
@@ -322,9 +316,6 @@ func (s *sound) end(off int64) bool {
 	s.inChunk = 0
 	if size == 0 {
 		return false
-	}
-	if s.repeat.end() {
-		s.fail("repeated_audio", fmt.Sprintf("chunk %d begins with all %d bytes before it", len(s.chunks), s.repeat.need))
 	}
 	if s.wave != nil {
 		s.wave.End()
@@ -346,36 +337,6 @@ func (s *sound) sum() string {
 		return hex.EncodeToString(sha256.New().Sum(nil))
 	}
 	return hex.EncodeToString(s.hash.Sum(nil))
-}
-
-// repeat tells a chunk that begins with everything before it: a final result
-// sent on top of its own stream. Equal chunks side by side (a steady tone) are
-// none, so it takes at least two chunks before.
-type repeat struct {
-	need, fed int64
-	want      []byte
-	h         hash.Hash
-}
-
-func (r *repeat) begin(size, before int64, chunks int, all hash.Hash) {
-	r.need, r.fed = 0, 0
-	if chunks < 2 || before == 0 || size < before {
-		return
-	}
-	r.need, r.want, r.h = before, all.Sum(nil), sha256.New()
-}
-
-func (r *repeat) add(p []byte) {
-	if r.fed >= r.need {
-		return
-	}
-	n := min(int64(len(p)), r.need-r.fed)
-	r.h.Write(p[:n])
-	r.fed += n
-}
-
-func (r *repeat) end() bool {
-	return r.need > 0 && r.fed == r.need && bytes.Equal(r.h.Sum(nil), r.want)
 }
 
 var _ audio.Sink = (*sound)(nil)

@@ -200,7 +200,7 @@ func chunked(v []float64, frames, lost int) *sound {
 	off := int64(1)
 	for i := 0; i+frames <= len(v); i += frames {
 		b := pcm(v[i : i+frames-lost])
-		s.begin(int64(len(b)))
+		s.begin()
 		s.track.Write(b, audio.Pos{Off: off, Wire: true})
 		off += int64(len(b))
 		s.end(off - 1)

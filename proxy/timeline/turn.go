@@ -214,7 +214,7 @@ func (b *Builder) BinaryStart(format string) {
 	if enc != "" && s.files == 0 {
 		s.hint(audio.Format{Encoding: enc}, "", "")
 	}
-	s.begin(0)
+	s.begin()
 	s.was = s.bytes + s.opaque
 	s.atStart = [2]bool{s.playable.mono != 0, s.ear != nil && s.ear.found}
 	s.track.Begin()

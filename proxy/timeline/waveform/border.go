@@ -53,13 +53,14 @@ func (b *border) addMono(p []byte) {
 }
 
 // end judges the border ahead of the chunk at hand, which ends at frame at, its
-// values last in o, and makes it the one before.
-func (b *border) end(at place, o *overlap) {
+// values last in o, and makes it the one before. again says that it repeats what
+// came before: that curve breaks, and is told of elsewhere.
+func (b *border) end(at place, o *overlap, again bool) {
 	n := min(at.frame-b.from, borderSpan)
 	if n == 0 {
 		return
 	}
-	if b.tailN >= borderSpan/2 && b.headN >= borderSpan/2 {
+	if !again && b.tailN >= borderSpan/2 && b.headN >= borderSpan/2 {
 		b.judge(at)
 	}
 	var p [2 * borderSpan]byte

@@ -6,7 +6,7 @@
 //	                         └───▶ borders ──▶ jumps, overlaps, repeats
 //
 // Each check is a file of its own, sees the stream once, and holds a bounded
-// state: together some 12 KiB a stream, whatever its length.
+// state: together some 16 KiB a stream, whatever its length.
 //
 // Values are looked at in 16 bits, whatever the encoding: finer differences are
 // nobody's fault. It knows samples and chunks alone: no containers, no times of arrival, no
@@ -88,7 +88,7 @@ func (c Config) WithDefaults() Config {
 func Names() []string {
 	return []string{
 		"border_jumps", "border_overlap", "clipping", "dc_offset", "finite",
-		"inner_silence", "leading_silence", "repeated_chunk", "trailing_silence",
+		"inner_silence", "leading_silence", "repeated_audio", "repeated_chunk", "trailing_silence",
 	}
 }
 
@@ -166,10 +166,10 @@ func (s *Stream) Begin() {
 
 // End ends a logical chunk.
 func (s *Stream) End() {
-	at := place{s.chunk, s.frames}
-	s.border.end(at, &s.overlap)
 	o := &s.overlap
-	o.end(s.chunk, s.repeat.end(s.chunk, o, s.silentBelow()), s.silentBelow())
+	again := s.repeat.end(s.chunk, o, s.silentBelow())
+	s.border.end(place{s.chunk, s.frames}, o, again)
+	o.end(s.chunk, again, s.silentBelow())
 	s.chunk++
 }
 
@@ -280,7 +280,8 @@ func (s *Stream) Findings(whole bool) []Finding {
 		}
 		return out
 	}
-	out = append(out, s.border.finding(), s.overlap.finding(), s.repeat.finding(), s.finite())
+	out = append(out, s.border.finding(), s.overlap.finding(), s.finite())
+	out = append(out, s.repeat.findings(s.frames, s.format.FrameBytes())...)
 	out = append(out, s.levels.findings(s.frames, whole)...)
 	slices.SortFunc(out, func(a, b Finding) int { return cmp.Compare(a.Name, b.Name) })
 	return out
