@@ -76,6 +76,20 @@ test-real: build clients ## drive the real servers' serving layers through bin/o
 	done; \
 	"$$python" testdata/real/timing.py --omnitap bin/omnitap
 
+# The sound that the waveform checks are studied on, made once into the cache.
+quality_corpus = "$${OMNITAP_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/omnitap}/quality"
+STUDY := ./proxy/timeline/waveform/internal/study
+
+.PHONY: test-quality
+test-quality: ## hold the waveform checks to their margins on 80 minutes of sound; needs espeak-ng, sox and Python
+	testdata/quality/corpus.py $(quality_corpus)
+	REQUIRE_QUALITY=1 OMNITAP_QUALITY_CORPUS=$(quality_corpus) go test -count 1 -timeout 10m $(TESTFLAGS) $(STUDY)
+
+.PHONY: quality-study
+quality-study: ## the whole study of the waveform checks, into proxy/timeline/waveform/STUDY.md
+	testdata/quality/corpus.py $(quality_corpus)
+	REQUIRE_QUALITY=1 OMNITAP_QUALITY_CORPUS=$(quality_corpus) go test -count 1 -timeout 30m -run '^TestWrite$$' $(STUDY) -write ../../STUDY.md
+
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME
 	@targets=$$(go test -list '^Fuzz' $(PKG) | awk '/^Fuzz/ { name[n++] = $$1 } /^ok/ { for (i = 0; i < n; i++) print $$2, name[i]; n = 0 }'); \

@@ -9,6 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/omnitap/omnitap/exporter/twin"
 	"github.com/omnitap/omnitap/proxy/tap"
 )
 
@@ -39,7 +40,10 @@ type fileConfig struct {
 	TLSCert        string        `yaml:"tls_cert"`
 	TLSKey         string        `yaml:"tls_key"`
 	UpstreamCA     string        `yaml:"upstream_ca"`
-	Tap            tap.Config    `yaml:"tap"`
+	// SaveAudio is a folder for the sound of every stream as WAV: off unless asked for.
+	SaveAudio string      `yaml:"save_audio"`
+	Twin      twin.Config `yaml:"twin"`
+	Tap       tap.Config  `yaml:"tap"`
 }
 
 func loadConfig(path string) (fileConfig, error) {

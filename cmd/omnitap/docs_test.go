@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/omnitap/omnitap/exporter/twin"
 	"github.com/omnitap/omnitap/proxy/tap"
 	"github.com/omnitap/omnitap/proxy/timeline"
 )
@@ -120,7 +121,8 @@ func TestReadmeNamesTheFlagsOfSessions(t *testing.T) {
 
 func TestReadmeNamesChecksStatesAndFlows(t *testing.T) {
 	text := readme(t)
-	if d := cmp.Diff(timeline.CheckNames(), column(t, text, "check on the sound (`quality`)")); d != "" {
+	checks := slices.Sorted(slices.Values(slices.Concat(timeline.CheckNames(), twin.Names())))
+	if d := cmp.Diff(checks, column(t, text, "check on the sound (`quality`)")); d != "" {
 		t.Errorf("checks (-code +README):\n%s", d)
 	}
 	for _, s := range timeline.States() {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/omnitap/omnitap/exporter/audiofile"
 	"github.com/omnitap/omnitap/exporter/rundir"
 	"github.com/omnitap/omnitap/proxy"
 	"github.com/omnitap/omnitap/proxy/tap"
@@ -56,6 +57,8 @@ func serveCmd(a *app) *cobra.Command {
 	fl.DurationVar(&f.duration, "duration", 0, "stop after this long")
 	fl.StringVar(&f.Log, "log", "", "a line for each request: text, json or off (default: text on a terminal, else off)")
 	fl.DurationVar(&f.Drain, "drain", proxy.DefaultDrain, "how long open exchanges may take to end at shutdown")
+	fl.StringVar(&f.SaveAudio, "save-audio", "", "folder for the sound of every stream as a WAV file, with labels: it holds users' sound")
+	fl.Float64Var(&f.Twin.Sample, "twin", 0, "share of streaming speech and chat requests, 0 to 1, that are sent once more, not streaming, to compare the sound")
 	fl.DurationVar(&f.Deadline, "deadline", 0, "how long after its first byte a request must have ended, 0 for no limit")
 	fl.StringVar(&f.DeadlineAction, "deadline-action", "mark", "what a deadline does: mark the record, or abort the connection as well")
 	fl.StringVar(&f.TLSCert, "tls-cert", "", "PEM certificate to speak TLS to clients with; read again when it changes")
@@ -70,11 +73,18 @@ func (f *serveFlags) merge(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	f.Tap = c.Tap
+	sample := f.Twin.Sample
+	if f.Tap, f.Twin = c.Tap, c.Twin; cmd.Flags().Changed("twin") {
+		f.Twin.Sample = sample
+	}
+	if err := f.Twin.Validate(); err != nil {
+		return err
+	}
 	for name, v := range map[string]struct{ flag, file *string }{
 		"upstream": {&f.Upstream, &c.Upstream}, "listen": {&f.Listen, &c.Listen}, "admin": {&f.Admin, &c.Admin}, "out": {&f.Out, &c.Out},
 		"capture": {&f.Capture, &c.Capture}, "correlation": {&f.Correlation, &c.Correlation}, "probes": {&f.Probes, &c.Probes},
-		"log": {&f.Log, &c.Log}, "deadline-action": {&f.DeadlineAction, &c.DeadlineAction}, "tls-cert": {&f.TLSCert, &c.TLSCert}, "tls-key": {&f.TLSKey, &c.TLSKey}, "upstream-ca": {&f.UpstreamCA, &c.UpstreamCA},
+		"log": {&f.Log, &c.Log}, "deadline-action": {&f.DeadlineAction, &c.DeadlineAction},
+		"save-audio": {&f.SaveAudio, &c.SaveAudio}, "tls-cert": {&f.TLSCert, &c.TLSCert}, "tls-key": {&f.TLSKey, &c.TLSKey}, "upstream-ca": {&f.UpstreamCA, &c.UpstreamCA},
 	} {
 		if !cmd.Flags().Changed(name) && *v.file != "" {
 			*v.flag = *v.file
@@ -124,6 +134,8 @@ type service struct {
 	server   *proxy.Server
 	analyzer *tap.Analyzer
 	out      *rundir.Writer
+	twins    *twins           // nil for none
+	saver    *audiofile.Saver // nil for none
 	listener net.Listener
 	admin    net.Listener
 	log      *slog.Logger
@@ -175,14 +187,19 @@ func (a *app) assemble(s *service, f *serveFlags, node string, extra []timeline.
 	if h := &f.Tap.Timeline.Hash; *h == "" || *h == "auto" {
 		*h = map[bool]string{true: "on", false: "off"}[kept]
 	}
-	s.analyzer = tap.NewAnalyzer(f.Tap, sinks, s.log)
 	cfg := proxy.Config{
 		Upstream: f.Upstream, Correlation: proxy.Correlation(f.Correlation), Drain: f.Drain, RunID: s.runID, Node: node,
-		Analyzer: s.analyzer, Log: s.log, DeadlineAbort: f.DeadlineAction == "abort",
+		Log: s.log, DeadlineAbort: f.DeadlineAction == "abort",
 	}
 	if err := f.tls(&cfg); err != nil {
 		return exitWith(exitUsage, err)
 	}
+	sink, err := s.hear(f, cfg.UpstreamTLS, sinks)
+	if err != nil {
+		return err
+	}
+	s.analyzer = tap.NewAnalyzer(f.Tap, sink, s.log)
+	cfg.Analyzer = s.analyzer
 	if s.server, err = proxy.New(cfg); err != nil {
 		return exitWith(exitUsage, err)
 	}
@@ -260,6 +277,7 @@ func (s *service) run(ctx context.Context) error {
 	if n := s.analyzer.Dropped(); n > 0 {
 		s.log.Warn("analysis fell behind", "bytes_dropped", n)
 	}
+	err = errors.Join(err, s.hush())
 	if s.out != nil {
 		err = errors.Join(err, s.out.Close())
 	}

@@ -39,6 +39,7 @@ type exchange struct {
 	wantsUpgrade                 bool
 	headed, requestLost          bool
 	reqBody                      []byte
+	asked                        *timeline.Asked // the request as it was sent, nil where it is not kept
 	reqOver                      bool
 	reqSum                       hash.Hash // nil without a body, or where some of it is missing
 	reqGap                       bool
@@ -80,6 +81,17 @@ func (x *exchange) requestBody(p []byte) {
 	x.reqBody = append(x.reqBody, p...)
 }
 
+// keepHead notes the request as it is sent, where somebody wants that.
+func (x *exchange) keepHead(h *http1.Head) {
+	if !x.c.cfg.Timeline.Keeps(x.b.RequestID()) {
+		return
+	}
+	x.asked = &timeline.Asked{Method: h.Method, Target: h.Target}
+	for _, f := range h.Fields {
+		x.asked.Header = append(x.asked.Header, [2]string{f.Name, f.Value})
+	}
+}
+
 // requestEnd learns what the request asks for; the reading of the answer does
 // not depend on it.
 func (x *exchange) requestEnd(off int64) {
@@ -96,7 +108,11 @@ func (x *exchange) requestEnd(off int64) {
 			unread = "request body is neither JSON nor a form"
 		}
 	}
-	if x.reqBody = nil; x.reqSum != nil {
+	if x.asked != nil && !x.reqOver && x.encoded == "" {
+		x.asked.Body = x.reqBody
+		x.b.Kept(x.asked)
+	}
+	if x.reqBody, x.asked = nil, nil; x.reqSum != nil {
 		x.b.RequestSum(x.reqSum.Sum(nil))
 		x.reqSum = nil
 	}

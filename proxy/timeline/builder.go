@@ -72,6 +72,7 @@ type Builder struct {
 	method, path        string
 	contentType         string
 	request             dialect.Request
+	asks                *Asked // the request as it was sent, nil where it is not kept
 	requestSum          []byte // hash of the request's body
 	requestUnread       string // why the request's fields are not known
 

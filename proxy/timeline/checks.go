@@ -12,7 +12,7 @@ import (
 // ownChecks are the invariants that headers, events and whole chunks tell; those
 // of the samples are waveform's.
 var ownChecks = []string{
-	"declared_total", "embedded_header", "format_constant", "rate_agrees", "silence",
+	"declared_total", "embedded_header", "format_constant", "over_length", "rate_agrees", "silence",
 }
 
 // CheckNames lists the invariants of the sound that are looked at, sorted.
@@ -45,12 +45,13 @@ func (s *sound) trouble(whole bool) []trouble {
 }
 
 // findings says of each check what it found, sorted by name. whole says that the
-// stream came to its end.
-func (s *sound) findings(whole bool) []waveform.Finding {
-	out := []waveform.Finding{s.total(whole), s.heard(whole)}
+// stream came to its end; chars is how many characters were to be spoken, 0 for
+// unknown.
+func (s *sound) findings(whole bool, chars int) []waveform.Finding {
+	out := []waveform.Finding{s.total(whole), s.heard(whole), s.length(chars)}
 	for _, name := range ownChecks {
 		switch name {
-		case "declared_total", "silence":
+		case "declared_total", "over_length", "silence":
 		default:
 			out = append(out, s.problem(name))
 		}
@@ -94,6 +95,30 @@ func (s *sound) total(whole bool) waveform.Finding {
 	if d != s.bytes {
 		f.Verdict = waveform.Failed
 		f.Reason = fmt.Sprintf("%s declares %d sample bytes, %d came", s.declaredFrom(), d, s.bytes)
+	}
+	return f
+}
+
+// length holds the sound's length to what its text can take (case C24); measured in
+// seconds a character. It also holds for a stream that was cut.
+func (s *sound) length(chars int) waveform.Finding {
+	const name = "over_length"
+	limit := s.cfg.MaxSecondsPerChar
+	frames, ok := s.frames()
+	rate, _ := s.rate()
+	switch {
+	case limit <= 0:
+		return unmeasured(name, "no bound is set (max_seconds_per_char)")
+	case chars <= 0:
+		return unmeasured(name, "what was to be spoken is not known")
+	case !ok || frames == 0 || rate <= 0:
+		return unmeasured(name, "no samples")
+	}
+	seconds := float64(frames) / float64(rate)
+	f := waveform.Finding{Name: name, Verdict: waveform.Passed, Measured: new(seconds / float64(chars)), Threshold: &s.cfg.MaxSecondsPerChar}
+	if seconds > limit*float64(chars) {
+		f.Verdict = waveform.Failed
+		f.Reason = fmt.Sprintf("%.3f s of sound for %d characters, %g s each at most", seconds, chars, limit)
 	}
 	return f
 }

@@ -33,9 +33,16 @@ type Config struct {
 	Deadline time.Duration `yaml:"-"`
 	// Checks holds the thresholds of the checks on the sound.
 	Checks waveform.Config `yaml:"checks"`
+	// MaxSecondsPerChar bounds the sound of a speech request by its text: seconds for
+	// each character of `input`; 0 for no bound.
+	MaxSecondsPerChar float64 `yaml:"max_seconds_per_char"`
 	// Hops maps a model's name to its frame hop in samples: with it the amount that
 	// is lost at chunk borders can be told.
 	Hops map[string]int `yaml:"hops"`
+	// Listen makes who listens to the sound of an exchange, nil for nobody; Keep says
+	// of which requests, by their ids, it is to be told as they were sent.
+	Listen Listen            `yaml:"-" json:"-"`
+	Keep   func(string) bool `yaml:"-" json:"-"`
 	// NoEvents makes no events but alarms: the sink takes records alone.
 	NoEvents bool `yaml:"-"`
 }

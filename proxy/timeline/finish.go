@@ -30,8 +30,11 @@ func (b *Builder) Finish() State {
 	b.turnFields(r)
 	b.checks(r, f)
 	b.notes(r, f)
-	b.emit("terminal", place{b.at[pTerm].mono, b.at[pTerm].off}, Event{Status: Text(state), Bytes: N(b.bytesDown)})
 	b.unmeasured(r)
+	if b.snd != nil && b.snd.listener != nil {
+		b.snd.listener.End(r)
+	}
+	b.emit("terminal", place{b.at[pTerm].mono, b.at[pTerm].off}, Event{Status: Text(state), Bytes: N(b.bytesDown)})
 	if b.sink != nil {
 		b.sink.Record(r)
 	}
@@ -130,7 +133,7 @@ func (b *Builder) facts() *facts {
 		frames, ok := s.frames()
 		f.audio = ok && frames > 0 || s.opaque > 0
 		f.trouble = append(f.trouble, s.trouble(b.complete || f.marker)...)
-		f.findings = s.findings(b.complete || f.marker)
+		f.findings = s.findings(b.complete || f.marker, b.request.InputChars)
 		f.failed = named(f.findings, waveform.Failed)
 	}
 	return f
@@ -438,13 +441,19 @@ func (b *Builder) checks(r *Record, f *facts) {
 			r.Quality.Checks = append(r.Quality.Checks, unmeasured(name, reason))
 		}
 	}
-	r.Quality.Failed = named(r.Quality.Checks, waveform.Failed)
-	r.Quality.NotMeasured = named(r.Quality.Checks, waveform.NotMeasured)
+	r.Quality.Add(nil)
+}
+
+// Add adds findings and draws the verdict anew.
+func (q *Quality) Add(more []waveform.Finding) {
+	q.Checks = slices.Concat(q.Checks, more)
+	slices.SortStableFunc(q.Checks, func(a, b waveform.Finding) int { return strings.Compare(a.Name, b.Name) })
+	q.Failed, q.NotMeasured = named(q.Checks, waveform.Failed), named(q.Checks, waveform.NotMeasured)
 	switch {
-	case len(r.Quality.Failed) > 0:
-		r.Quality.Verdict = "failed"
-	case len(r.Quality.NotMeasured) < len(r.Quality.Checks):
-		r.Quality.Verdict = "passed"
+	case len(q.Failed) > 0:
+		q.Verdict = "failed"
+	case len(q.NotMeasured) < len(q.Checks):
+		q.Verdict = "passed"
 	}
 }
 

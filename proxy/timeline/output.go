@@ -137,6 +137,7 @@ func (b *Builder) part(p *dialect.Part, off int64) {
 func (b *Builder) sound() *sound {
 	if b.snd == nil {
 		b.snd = newSound(b.cfg, func() int64 { return b.now })
+		b.snd.listener = b.listener()
 		b.snd.model, b.snd.hop = b.cfg.Rates[b.model], b.cfg.Hops[b.model]
 		if b.answer.Rate > 0 || b.answer.Channels > 0 {
 			b.snd.hint(audio.Format{Rate: b.answer.Rate, Channels: b.answer.Channels}, b.answer.RateFrom, b.answer.RateFrom)

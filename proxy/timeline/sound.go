@@ -26,6 +26,8 @@ type sound struct {
 	model     int // rate that config or the model table gives, 0 for none
 	hop       int // the model's frame hop in samples, 0 for unknown
 
+	listener Listener // nil for nobody
+
 	hash   hash.Hash
 	bytes  int64 // sample bytes of the stream
 	opaque int64 // bytes of formats that are not decoded
@@ -229,6 +231,10 @@ func (s *sound) Samples(p []byte, pos audio.Pos) {
 		s.hash.Write(p)
 	}
 	s.shape(p)
+	if s.listener != nil {
+		rate, _ := s.rate()
+		s.listener.Samples(s.format, rate, p)
+	}
 	s.play(len(p), pos)
 	s.listen(p, pos)
 	s.bytes += int64(len(p))
@@ -319,6 +325,9 @@ func (s *sound) end(off int64) bool {
 	}
 	if s.wave != nil {
 		s.wave.End()
+	}
+	if s.listener != nil {
+		s.listener.Chunk()
 	}
 	if len(s.chunks) >= maxChunks {
 		s.dropped++

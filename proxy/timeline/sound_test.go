@@ -210,7 +210,7 @@ func chunked(v []float64, frames, lost int) *sound {
 }
 
 // failures lists the checks that a whole sound fails.
-func failures(s *sound) []string { return named(s.findings(true), waveform.Failed) }
+func failures(s *sound) []string { return named(s.findings(true, 0), waveform.Failed) }
 
 // TestBorders: samples lost at every border show, and whole sound does not,
 // whatever the sound.
