@@ -471,7 +471,7 @@ func TestC42Ends(t *testing.T) {
 // TestC44BigMessage: 10 MB of text in 200 fragments, a ping amid them.
 func TestC44BigMessage(t *testing.T) {
 	const samples = 3_900_000 // 10.4 MB of base64
-	text := talkJSON("response.output_audio.delta", soundOf("a", sine(samples, 24000)))
+	text := talkJSON("response.output_audio.delta", soundOf("a", sineFrom(480, samples, 24000)))
 	var fragments []string
 	for size := len(text)/200 + 1; len(text) > 0; {
 		part, first := text[:min(size, len(text))], byte(0)

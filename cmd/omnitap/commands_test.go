@@ -1005,6 +1005,7 @@ func leaveEarly(t testing.TB, addr string, reset bool) {
 // and what is known of writes and of other connections.
 var notInCaptures = []string{
 	"run_id", "node", "session_id", "own_delay_us", "client_wait_ms", "points.t_up", "offsets.t_up", "terminal.evidence.after_client_abort_ms",
+	"terminal.evidence.cancel_propagated_ms",
 }
 
 // compareReplay compares lines as JSON, but for what captures do not hold.

@@ -2,52 +2,53 @@ package waveform
 
 import "fmt"
 
-// border compares the bend of the curve between two chunks (the second
-// difference: how far a value lies from where a straight line would go) with the
-// bends just inside them, on the first channel: samples lost or repeated at
-// every border show as bends far above those around. One border alone proves
-// nothing.
+// border looks at the seams between chunks, on the first channel: where samples were
+// lost, were repeated or do not belong, the curve breaks. A break at one border
+// must be far above what sound does by itself (border_break); at a tenth of them it
+// is no chance (border_jumps).
 type border struct {
-	cfg     *Config
-	tail    [borderSpan]int16 // last values of the chunk before, oldest first
-	tailN   int
-	head    [borderSpan]int16 // first values of the chunk at hand
-	headN   int
-	from    int64 // the chunk's first frame
-	judged  int   // borders looked at
-	flagged int   // borders with a jump
-	at      place // the first of them
+	cfg  *Config
+	size int               // values on either side that are looked at: 10 ms
+	tail [predictors]int16 // last values of the chunk before, oldest first
+	head [predictors]int16 // first values of the chunk at hand
+	tailN,
+	headN int
+	from int64 // the chunk's first frame
 
-	// what chunks have beyond whole hops, the last one left out
-	ends      int64 // frames up to the last chunk's end
-	remainder int64
-	chunks    int
-	uneven    bool
-	pending   int64 // frames of the last chunk
+	judged  int  // borders looked at: those with sound on both sides
+	flagged tale // borders with a jump
+	broken  tale // borders with a break
+	worst   float64
+	hops    hops
 }
 
 const (
-	// borderSpan is how many values on either side are looked at.
-	borderSpan = 64
-	// sharper is how many times the sharpest bend inside a jump must be.
-	sharper = 3
-	// bendFloor keeps the noise of quiet passages from being jumps.
-	bendFloor = 32
-	// bordersNeeded is how many borders must jump, and half of all.
+	// bordersNeeded is how many borders must jump.
 	bordersNeeded = 3
+	// bendSpan is how many values on either side the first look takes.
+	bendSpan = 64
+	// bendFloor is restFloor for bends.
+	bendFloor = 32
+	// suspect is the ratio of bends from which a border gets a second look.
+	suspect = 0.5
 )
+
+func (b *border) setRate(rate int) { b.size = max(predictMin, min(rate/100, predictors)) }
 
 func (b *border) begin(frame int64) { b.headN, b.from = 0, frame }
 
 // forget makes the next chunk the first one.
-func (b *border) forget() { b.tailN, b.headN = 0, 0 }
+func (b *border) forget() {
+	b.tailN, b.headN = 0, 0
+	b.hops.forget()
+}
 
 // add takes values of the chunk at hand.
-func (b *border) add(x []int16) { b.headN += copy(b.head[b.headN:], x) }
+func (b *border) add(x []int16) { b.headN += copy(b.head[b.headN:b.size], x) }
 
 // addMono is add for the bytes of s16le of one channel.
 func (b *border) addMono(p []byte) {
-	if n := min(borderSpan-b.headN, len(p)/2); n > 0 {
+	if n := min(b.size-b.headN, len(p)/2); n > 0 {
 		b.headN += len(values(b.head[b.headN:], p[:2*n]))
 	}
 }
@@ -55,79 +56,75 @@ func (b *border) addMono(p []byte) {
 // end judges the border ahead of the chunk at hand, which ends at frame at, its
 // values last in o, and makes it the one before. again says that it repeats what
 // came before: that curve breaks, and is told of elsewhere.
-func (b *border) end(at place, o *overlap, again bool) {
-	n := min(at.frame-b.from, borderSpan)
-	if n == 0 {
+func (b *border) end(at place, o *overlap, again bool, silent float64) {
+	if at.frame == b.from {
 		return
 	}
-	if !again && b.tailN >= borderSpan/2 && b.headN >= borderSpan/2 {
-		b.judge(at)
+	if !again {
+		b.judge(place{at.chunk, b.from}, silent)
 	}
-	var p [2 * borderSpan]byte
-	b.tailN = len(values(b.tail[:], o.last(p[:2*n], 0)))
-	b.measure(at.frame)
+	b.hops.add(place{at.chunk, b.from}, at.frame-b.from)
+	var p [2 * predictors]byte
+	b.tailN = len(values(b.tail[:], o.last(p[:2*b.size], 0)))
 }
 
-func (b *border) judge(at place) {
-	b.judged++
+func (b *border) judge(at place, silent float64) {
 	t, h := b.tail[:b.tailN], b.head[:b.headN]
+	if len(t) < predictMin || len(h) < predictMin || deviation(t) <= silent || deviation(h) <= silent {
+		return
+	}
+	b.judged++
+	if bends(t, h) < suspect {
+		return
+	}
+	ratio := surprise(t, h)
+	b.worst = max(b.worst, ratio)
+	if ratio > b.cfg.BorderJump {
+		b.flagged.add(at)
+	}
+	if ratio > b.cfg.BorderBreak || ratio > b.cfg.BorderJump && b.hops.odd() {
+		b.broken.add(at)
+	}
+}
+
+// findings are measured as the share of borders that jump, and as the worst break.
+func (b *border) findings() []Finding {
+	const jumps, breaks = "border_jumps", "border_break"
+	if b.judged == 0 {
+		reason := "no chunk border with sound on both sides"
+		return []Finding{notMeasured(breaks, reason), notMeasured(jumps, reason)}
+	}
+	share := float64(b.flagged.n) / float64(b.judged)
+	out := []Finding{passed(breaks, b.worst, b.cfg.BorderBreak), passed(jumps, share, b.cfg.BorderShare)}
+	if b.broken.n > 0 {
+		out[0] = failed(breaks, b.broken.at, b.worst, b.cfg.BorderBreak, "the curve breaks at %d of %d chunk borders far above what sound does: up to %.1f times the largest rest of its prediction around", b.broken.n, b.judged, b.worst)
+	}
+	switch {
+	case b.judged < bordersNeeded:
+		out[1] = notMeasured(jumps, fmt.Sprintf("%d chunk borders could be judged, %d are needed", b.judged, bordersNeeded))
+	case b.flagged.n >= bordersNeeded && share >= b.cfg.BorderShare:
+		out[0] = notMeasured(breaks, "the curve breaks as a rule (border_jumps)")
+		out[1] = failed(jumps, b.flagged.at, share, b.cfg.BorderShare, "the curve breaks at %d of %d chunk borders%s", b.flagged.n, b.judged, b.hops.amount())
+	}
+	return out
+}
+
+// bends compares the sharpest bend over a border with the sharpest beside it.
+func bends(t, h []int16) float64 {
+	t, h = t[max(0, len(t)-bendSpan):], h[:min(len(h), bendSpan)]
 	inside := max(sharpest(t), sharpest(h))
-	across := max(bend(t[len(t)-2], t[len(t)-1], h[0]), bend(t[len(t)-1], h[0], h[1]))
-	if across > sharper*inside+bendFloor {
-		if b.flagged++; b.flagged == 1 {
-			b.at = place{at.chunk, b.from}
-		}
-	}
+	var x [8]int16
+	copy(x[:4], t[len(t)-4:])
+	copy(x[4:], h[:4])
+	return float64(sharpest(x[:])) / float64(inside+bendFloor)
 }
 
-// measure keeps what the chunk ahead of the last one has beyond whole hops: the
-// last one of a stream may be short.
-func (b *border) measure(frame int64) {
-	if hop := int64(b.cfg.Hop); hop > 0 && b.pending > 0 {
-		r := b.pending % hop
-		b.uneven = b.uneven || b.chunks > 0 && r != b.remainder
-		b.remainder = r
-		b.chunks++
-	}
-	b.pending, b.ends = frame-b.ends, frame
-}
-
-// periodic reports whether borders jump as a rule. A border where the curve is
-// flat shows little of what it lost.
-func (b *border) periodic() bool { return b.flagged >= bordersNeeded && b.flagged*2 >= b.judged }
-
-// finding is measured as the share of borders that jump.
-func (b *border) finding() Finding {
-	const name = "border_jumps"
-	if b.judged < bordersNeeded {
-		return notMeasured(name, fmt.Sprintf("%d chunk borders could be judged, %d are needed", b.judged, bordersNeeded))
-	}
-	share := float64(b.flagged) / float64(b.judged)
-	if !b.periodic() {
-		return passed(name, share, .5)
-	}
-	return failed(name, b.at, share, .5, "the curve breaks at %d of %d chunk borders%s", b.flagged, b.judged, b.amount())
-}
-
-// amount says how much every chunk lacks, where the model's hop tells.
-func (b *border) amount() string {
-	if b.chunks < bordersNeeded || b.uneven || b.remainder == 0 {
-		return ""
-	}
-	return fmt.Sprintf("; every chunk but the last has %d samples beyond whole hops of %d, it lacks %d", b.remainder, b.cfg.Hop, int64(b.cfg.Hop)-b.remainder)
-}
-
-// sharpest is the largest bend among the values.
+// sharpest is the largest bend among the values: their fourth difference.
 func sharpest(v []int16) int32 {
 	var n int32
-	for i := 2; i < len(v); i++ {
-		n = max(n, bend(v[i-2], v[i-1], v[i]))
+	for i := 4; i < len(v); i++ {
+		d := int32(v[i-4]) - 4*int32(v[i-3]) + 6*int32(v[i-2]) - 4*int32(v[i-1]) + int32(v[i])
+		n = max(n, d, -d)
 	}
 	return n
-}
-
-// bend is the size of the second difference.
-func bend(a, b, c int16) int32 {
-	d := int32(a) - 2*int32(b) + int32(c)
-	return max(d, -d)
 }

@@ -64,6 +64,12 @@ type Config struct {
 	ClippedShare float64 `yaml:"clipped_share"`
 	// DCOffset bounds the constant offset, of full scale: 0.05.
 	DCOffset float64 `yaml:"dc_offset"`
+	// BorderJump is how far above the largest rest of a prediction within 10 ms a chunk
+	// border must surprise to count for border_jumps: 1; BorderShare the share of
+	// borders that must: 0.1. BorderBreak is what one border alone must surprise by: 4.
+	BorderJump  float64 `yaml:"border_jump"`
+	BorderShare float64 `yaml:"border_share"`
+	BorderBreak float64 `yaml:"border_break"`
 	// Hop is the model's frame hop in samples, with which the amount lost at
 	// borders is told; 0 for unknown.
 	Hop int `yaml:"-"`
@@ -81,13 +87,16 @@ func (c Config) WithDefaults() Config {
 	def(&c.TrailingSilenceS, 5)
 	def(&c.ClippedShare, 0.01)
 	def(&c.DCOffset, 0.05)
+	def(&c.BorderJump, 1)
+	def(&c.BorderShare, 0.1)
+	def(&c.BorderBreak, 4)
 	return c
 }
 
 // Names lists the checks of this package, sorted.
 func Names() []string {
 	return []string{
-		"border_jumps", "border_overlap", "clipping", "dc_offset", "finite",
+		"border_break", "border_jumps", "border_overlap", "chunk_hops", "clipping", "dc_offset", "dropout", "finite",
 		"inner_silence", "leading_silence", "repeated_audio", "repeated_chunk", "trailing_silence",
 	}
 }
@@ -114,6 +123,7 @@ type Stream struct {
 	border  border
 	overlap overlap
 	repeat  repeat
+	dropout dropout
 }
 
 // place is where in the stream something is.
@@ -128,7 +138,7 @@ func New(cfg Config) *Stream {
 	if s.cfg.SilenceDBFS == 0 {
 		s.cfg.SilenceDBFS = -60
 	}
-	s.levels.cfg, s.border.cfg = &s.cfg, &s.cfg
+	s.levels.cfg, s.border.cfg, s.border.hops.cfg = &s.cfg, &s.cfg, &s.cfg
 	return s
 }
 
@@ -149,6 +159,8 @@ func (s *Stream) Format(f audio.Format, rate int) {
 	}
 	s.format, s.rate, s.part = f, rate, s.part[:0]
 	s.levels.setRate(rate)
+	s.border.setRate(rate)
+	s.dropout.setRate(rate)
 	switch {
 	case f.FrameBytes() == 0:
 		s.odd = "samples of " + string(f.Encoding) + " are not decoded"
@@ -168,7 +180,7 @@ func (s *Stream) Begin() {
 func (s *Stream) End() {
 	o := &s.overlap
 	again := s.repeat.end(s.chunk, o, s.silentBelow())
-	s.border.end(place{s.chunk, s.frames}, o, again)
+	s.border.end(place{s.chunk, s.frames}, o, again, s.silentBelow())
 	o.end(s.chunk, again, s.silentBelow())
 	s.chunk++
 }
@@ -203,6 +215,7 @@ func (s *Stream) look(p []byte, size int) {
 	s.frames += int64(n)
 	if s.format.Encoding == audio.S16LE && size == 2 {
 		s.levels.addMono(p, at)
+		s.dropout.addMono(p, at)
 		s.border.addMono(p)
 		s.overlap.add(p)
 		return
@@ -219,6 +232,7 @@ func (s *Stream) look(p []byte, size int) {
 		}
 	}
 	s.levels.add(loud, at)
+	s.dropout.add(loud, at)
 	s.border.add(first)
 	s.overlap.add(s.bytes(first))
 }
@@ -280,7 +294,8 @@ func (s *Stream) Findings(whole bool) []Finding {
 		}
 		return out
 	}
-	out = append(out, s.border.finding(), s.overlap.finding(), s.finite())
+	out = append(out, s.border.hops.finding(), s.overlap.finding(), s.dropout.finding(), s.finite())
+	out = append(out, s.border.findings()...)
 	out = append(out, s.repeat.findings(s.frames, s.format.FrameBytes())...)
 	out = append(out, s.levels.findings(s.frames, whole)...)
 	slices.SortFunc(out, func(a, b Finding) int { return cmp.Compare(a.Name, b.Name) })

@@ -135,6 +135,17 @@ func TestEachCheckFindsItsFault(t *testing.T) {
 	again = slices.Insert(again, 21, again[20])
 	double := cut(v[rate:], 4800)
 	double[10] = join(double[9][len(double[9])-300:], double[10])
+	odd := cut(v[:4*rate], 3*1920)
+	odd[5] = odd[5][:len(odd[5])-555]
+	for !loudAt(v, 9*1920) { // the one break must be where something is heard
+		v = v[240:]
+	}
+	one := cut(v[:19*1920], 1920)
+	one[8] = one[8][:1920-700]
+	hole := slices.Clone(v[:4*rate])
+	for i := range 600 {
+		hole[9*1920+i] = 0
+	}
 	square := tone(rate, 100, 1)
 	for i := range square {
 		square[i] = max(-.9, min(.9, square[i]*3)) / .9
@@ -149,6 +160,9 @@ func TestEachCheckFindsItsFault(t *testing.T) {
 		measured float64
 	}{
 		{"555 samples lost at each border", Config{Hop: 1920}, lossy(555), "border_jumps", 1, 19200 - 555, 1},
+		{"555 samples lost at one border, in hops", Config{Hop: 1920}, odd, "chunk_hops", 5, 5 * 3 * 1920, 1},
+		{"700 samples lost at one border", Config{}, one, "border_break", 9, 9*1920 - 700, 0},
+		{"600 samples blanked", Config{}, cut(hole, 4800), "dropout", 3, 9 * 1920, 1},
 		{"300 samples twice", Config{}, double, "border_overlap", 10, 48000, 300},
 		{"a chunk twice", Config{}, again, "repeated_chunk", 21, 21 * 1920, 1},
 		{"a silent start", Config{}, [][]float64{zeros(6 * rate), tone(rate, 300, .5)}, "leading_silence", 0, 0, 6},
@@ -167,11 +181,16 @@ func TestEachCheckFindsItsFault(t *testing.T) {
 			if *f.Chunk != c.chunk || c.sample > 0 && math.Abs(float64(*f.Sample-c.sample)) > 120 {
 				t.Errorf("at chunk %d, sample %d; want %d, %d", *f.Chunk, *f.Sample, c.chunk, c.sample)
 			}
-			if math.Abs(*f.Measured-c.measured) > .1*c.measured {
+			if c.measured > 0 && math.Abs(*f.Measured-c.measured) > .1*c.measured {
 				t.Errorf("measured %g, want about %g (%s)", *f.Measured, c.measured, f.Reason)
 			}
 		})
 	}
+}
+
+// loudAt reports whether values around i are clearly heard.
+func loudAt(x []float64, i int) bool {
+	return math.Abs(x[i]) > .05 && math.Abs(x[i-1]) > .05 && math.Abs(x[i+599]) > .05 && math.Abs(x[i+600]) > .05 && math.Abs(x[i-701]-x[i]) > .1
 }
 
 func offsetBy(x []float64, d float64) []float64 {
@@ -213,6 +232,9 @@ func TestOverlapsOfAnyLength(t *testing.T) {
 	}
 	for math.Abs(v[4800]) < .05 || math.Abs(v[4700]) < .05 {
 		v = v[100:]
+	}
+	for i := range 400 { // sound fades, or the pause is a hole
+		v[4799-i] *= float64(i) / 400
 	}
 	quiet := join(v[:4800], zeros(1500), v[4800:9600])
 	pause := [][]float64{quiet[:4800+700], quiet[4800+700:]}
@@ -380,4 +402,31 @@ func TestStateIsBounded(t *testing.T) {
 	}); n > 0 {
 		t.Errorf("%g allocations a chunk, want none", n)
 	}
+}
+
+// FuzzDropout: holes are the same, however the bytes are cut and whichever way they
+// are read.
+func FuzzDropout(f *testing.F) {
+	f.Add([]byte{1, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7, 7}, uint8(3))
+	f.Add(append(append([]byte{0, 0, 5, 5}, make([]byte, 30)...), 9, 9, 0, 0), uint8(8))
+	f.Fuzz(func(t *testing.T, p []byte, cut uint8) {
+		p = p[:len(p)&^1]
+		for i := range p {
+			if p[i]&3 == 0 { // many zeros
+				p[i] = 0
+			}
+		}
+		want, got, pieces := dropout{most: 40}, dropout{most: 40}, dropout{most: 40}
+		want.add(values(make([]int16, len(p)/2), p), place{})
+		got.addMono(p, place{})
+		size := 2 * (int(cut)%40 + 1)
+		for i := 0; i < len(p); i += size {
+			pieces.addMono(p[i:min(len(p), i+size)], place{0, int64(i / 2)})
+		}
+		for name, d := range map[string]dropout{"whole": got, "cut": pieces} {
+			if d.holes != want.holes || d.zeros != want.zeros || d.longest != want.longest {
+				t.Errorf("%s: %+v, want %+v", name, d, want)
+			}
+		}
+	})
 }
