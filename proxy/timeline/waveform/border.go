@@ -25,6 +25,9 @@ type border struct {
 const (
 	// bordersNeeded is how many borders must jump.
 	bordersNeeded = 3
+	// oddly is how many times BorderJump a border must surprise behind a chunk of
+	// another length than the others.
+	oddly = 1.6
 	// bendSpan is how many values on either side the first look takes.
 	bendSpan = 64
 	// bendFloor is restFloor for bends.
@@ -82,7 +85,7 @@ func (b *border) judge(at place, silent float64) {
 	if ratio > b.cfg.BorderJump {
 		b.flagged.add(at)
 	}
-	if ratio > b.cfg.BorderBreak || ratio > b.cfg.BorderJump && b.hops.odd() {
+	if ratio > b.cfg.BorderBreak || ratio > oddly*b.cfg.BorderJump && b.hops.odd() {
 		b.broken.add(at)
 	}
 }

@@ -33,7 +33,7 @@ func TestSizes(t *testing.T) {
 			if sum != n || slices.Min(sizes) < 1 {
 				t.Errorf("%s at %d: chunks of %d samples together, want %d", c.name, rate, sum, n)
 			}
-			if hop := float64(c.hop(rate)) * c.perSecond; c.perSecond > 0 && hop != float64(rate) {
+			if hop := float64(c.frame(rate)) * c.perSecond; c.perSecond > 0 && hop != float64(rate) {
 				t.Errorf("%s at %d: frames do not fill a second", c.name, rate)
 			}
 		}

@@ -29,6 +29,8 @@ func (r *Result) Markdown() string {
 	b.WriteString("## False alarms\n\nStreams failed an hour of whole sound that the check judged, over all cuts; `-` where it judged nothing. Every other stream is judged with the model's hop known.\n\n")
 	r.alarmTable(&b, "kind", func(a Alarm) string { return a.Kind }, r.kinds())
 	r.alarmTable(&b, "cut", func(a Alarm) string { return a.Cut }, cutNames())
+	b.WriteString("## Thresholds\n\nThe largest value that whole sound reached, by kind of sound, beside the threshold of the check; the units are those of the check's documentation (seconds of silence, shares of full scale or of samples, ratios of breaks, samples of an overlap). The margin between the two is why the threshold is where it is; `-` where nothing was measured.\n\n")
+	r.thresholds(&b)
 	b.WriteString("Where checks failed most: failed of judged streams.\n\n")
 	r.worst(&b)
 	b.WriteString("## Faults found\n\nPer cent of the streams; `a/b` is without and with the model's hop known, where that differs; `-` where chunks are too small for the fault. For faults at one place only places that are heard count (-60 dB of full scale within 10 ms); the last column has those in silence.\n\n")

@@ -200,3 +200,35 @@ func (r *Result) byCut(b *strings.Builder) {
 	}
 	table(b, head, rows)
 }
+
+// thresholds is the table of what whole sound reached.
+func (r *Result) thresholds(b *strings.Builder) {
+	groups := []struct {
+		name string
+		of   func(kind string) bool
+	}{
+		{"speech", Speech},
+		{"music", func(kind string) bool { return strings.HasPrefix(kind, "music") }},
+		{"noise", func(kind string) bool { return strings.HasPrefix(kind, "noise") }},
+	}
+	var rows [][]string
+	for _, check := range r.Checks() {
+		row := []string{check, "-"}
+		for _, g := range groups {
+			most, there := 0.0, false
+			for _, a := range r.Alarms {
+				if a.Check == check && a.Judged > 0 && g.of(a.Kind) {
+					most, there = max(most, a.Most), true
+					row[1] = strconv.FormatFloat(a.Threshold, 'g', 3, 64)
+				}
+			}
+			if !there {
+				row = append(row, "-")
+				continue
+			}
+			row = append(row, strconv.FormatFloat(most, 'g', 3, 64))
+		}
+		rows = append(rows, row)
+	}
+	table(b, []string{"check", "threshold", "speech", "music", "noise"}, rows)
+}

@@ -23,6 +23,14 @@ type Alarm struct {
 	NotMeasured int `json:"not_measured"`
 	// Seconds is the sound of the judged streams.
 	Seconds float64 `json:"seconds"`
+	// Most is the largest value measured, Threshold the one that it is held to.
+	Most      float64 `json:"most"`
+	Threshold float64 `json:"threshold"`
+}
+
+// measured notes a value that was held to a threshold.
+func (a *Alarm) measured(value, threshold float64) {
+	a.Most, a.Threshold = max(a.Most, value), max(a.Threshold, threshold)
 }
 
 // Detection counts what became of one fault of one amount.
@@ -72,6 +80,9 @@ func (t *tally) alarm(kind, cut string, seconds float64, list []waveform.Finding
 		a.Seconds += seconds
 		if f.Verdict == waveform.Failed {
 			a.Failed++
+		}
+		if f.Measured != nil && f.Threshold != nil {
+			a.measured(*f.Measured, *f.Threshold)
 		}
 	}
 }
@@ -144,6 +155,7 @@ func (t *tally) add(o *tally) {
 		a.Failed += v.Failed
 		a.NotMeasured += v.NotMeasured
 		a.Seconds += v.Seconds
+		a.measured(v.Most, v.Threshold)
 	}
 	for k, v := range o.detections {
 		d := t.detectionOf(k)
