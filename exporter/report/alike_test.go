@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/omnitap/omnitap/proxy/timeline"
@@ -97,5 +98,37 @@ func TestIncidents(t *testing.T) {
 				t.Errorf("incidents of %v failures, want %v", got, c.want)
 			}
 		})
+	}
+}
+
+// TestInvalidRun: over 1 % of attempts that failed by our own fault make a run say
+// nothing of the server, and the tables say so first.
+func TestInvalidRun(t *testing.T) {
+	for _, c := range []struct {
+		good, bad int
+		want      bool
+	}{{99, 1, false}, {98, 2, true}, {0, 1, true}, {10, 0, false}, {0, 0, false}} {
+		var recs []*timeline.Record
+		for i := range c.good + c.bad {
+			r := soundOf(fmt.Sprint(i), 2, "b")
+			if i < c.bad {
+				r.Terminal.State = timeline.HarnessError
+			}
+			recs = append(recs, r)
+		}
+		r := Tables(func(yield func(*timeline.Record, error) bool) {
+			for _, x := range recs {
+				if !yield(x, nil) {
+					return
+				}
+			}
+		})
+		var b strings.Builder
+		if err := r.Render(&b); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Invalid != ""; got != c.want || strings.Contains(b.String(), "THIS RUN IS INVALID") != c.want {
+			t.Errorf("%d of %d: invalid %q, want %v", c.bad, c.good+c.bad, r.Invalid, c.want)
+		}
 	}
 }

@@ -175,11 +175,15 @@ func optional(v *float64, decimals int) string {
 }
 
 func (r Report) notes() []string {
-	notes := []string{
+	var notes []string
+	if r.Invalid != "" {
+		notes = append(notes, "THIS RUN IS INVALID: "+r.Invalid+".")
+	}
+	notes = append(notes,
 		"success % is of requests, the other states' % of attempts.",
 		"Latencies are over successes only: n had the value measured, of so many; a metric that none had is left out.",
-		"Percentiles: " + r.PercentileMethod + ".",
-	}
+		"Percentiles: "+r.PercentileMethod+".",
+	)
 	if slices.ContainsFunc(r.Flows, func(f Flow) bool { return f.TIn != "" }) {
 		notes = append(notes, "Turns count from the message in brackets; `commit` of a turn-based realtime session comes before the user has spoken.")
 	}

@@ -17,6 +17,7 @@ package report
 
 import (
 	"cmp"
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -40,6 +41,9 @@ type Report struct {
 	Alike []Alike `json:"alike"`
 	// Incidents are bursts of failures.
 	Incidents []Incident `json:"incidents"`
+	// Invalid says why the run says nothing of the server, empty where it does: too
+	// many attempts failed by our own fault (case C61).
+	Invalid string `json:"invalid"`
 	// Unreadable is the number of lines that could not be used and so are in no
 	// other figure, and Problems the texts of the first few.
 	Unreadable int      `json:"unreadable"`
@@ -170,6 +174,7 @@ func Tables(records iter.Seq2[*timeline.Record, error]) Report {
 		report.Flows = append(report.Flows, t.flow(g))
 	}
 	report.Total = total.outcome()
+	report.Invalid = invalid(report.Total)
 	return report
 }
 
@@ -258,6 +263,18 @@ func (t *tally) outcome() Outcome {
 		}
 	}
 	return o
+}
+
+// harnessShare is the share of attempts that may fail by our own fault.
+const harnessShare = 0.01
+
+// invalid says why a run is.
+func invalid(o Outcome) string {
+	n := o.state(timeline.HarnessError).N
+	if float64(n) <= harnessShare*float64(o.Attempts) {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d attempts failed by our own fault (harness-error), more than %g %%", n, o.Attempts, 100*harnessShare)
 }
 
 // ratio is nil, not 0, when there is nothing to divide by.
