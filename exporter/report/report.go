@@ -120,6 +120,7 @@ var metrics = []metric{
 	{"audio_gap_p95", "request's gap p95", "ms", func(r *timeline.Record) *float64 { return gap(r, gapP95) }},
 	{"audio_gap_max", "request's gap max", "ms", func(r *timeline.Record) *float64 { return gap(r, gapMax) }},
 	{"rtf", "RTF", "s/s", func(r *timeline.Record) *float64 { return r.RTF }},
+	{"rtf_audible", "RTF of what is heard", "s/s", func(r *timeline.Record) *float64 { return r.RTFAudible }},
 }
 
 func gapP95(g *timeline.Gap) *float64 { return &g.P95 }
