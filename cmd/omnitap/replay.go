@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/omnitap/omnitap/exporter/audiofile"
 	"github.com/omnitap/omnitap/exporter/report"
 	"github.com/omnitap/omnitap/exporter/rundir"
 	"github.com/omnitap/omnitap/proxy/tap"
@@ -24,8 +25,9 @@ import (
 )
 
 type replayFlags struct {
-	format, out, config string
-	deadline            time.Duration
+	format, out, config, saveAudio string
+
+	deadline time.Duration
 }
 
 func replayCmd(a *app) *cobra.Command {
@@ -39,11 +41,12 @@ func replayCmd(a *app) *cobra.Command {
 	cmd.Flags().StringVar(&f.format, "format", "", "jsonl or table (default: table on a terminal, else jsonl)")
 	cmd.Flags().StringVar(&f.out, "out", "", "write a run directory")
 	cmd.Flags().StringVar(&f.config, "config", "", "YAML configuration as for serve (its tap section is used)")
+	cmd.Flags().StringVar(&f.saveAudio, "save-audio", "", "folder for the sound of every stream as a WAV file, with labels")
 	cmd.Flags().DurationVar(&f.deadline, "deadline", 0, "how long after its first byte a request must have ended, 0 for no limit")
 	return cmd
 }
 
-func (a *app) replay(f *replayFlags, files []string) error {
+func (a *app) replay(f *replayFlags, files []string) (err error) {
 	c, err := loadConfig(f.config)
 	if err != nil {
 		return exitWith(exitUsage, err)
@@ -70,6 +73,15 @@ func (a *app) replay(f *replayFlags, files []string) error {
 	cfg := c.Tap.WithDefaults()
 	cfg.Timeline.Deadline = max(f.deadline, 0)
 	var damaged error
+	if f.saveAudio != "" {
+		saver, err := audiofile.New(f.saveAudio, nil)
+		if err != nil {
+			return exitWith(exitEnvironment, err)
+		}
+		saver.Wait()
+		defer func() { err = errors.Join(err, exitWith(exitEnvironment, saver.Close())) }()
+		cfg.Timeline.Listen = saver.Listen
+	}
 	for n, name := range files {
 		before := len(kept.records)
 		err := replayFile(&cfg, name, uint64(n+1), sinks)

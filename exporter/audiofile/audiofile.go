@@ -39,6 +39,7 @@ type Saver struct {
 	done  chan struct{}
 
 	mu      sync.Mutex // protects what follows
+	room    sync.Cond  // bytes were written; nil L but where somebody waits for it
 	queue   []op
 	bytes   int64
 	n       int // streams so far
@@ -68,6 +69,14 @@ func New(dir string, log *slog.Logger) (*Saver, error) {
 	s := &Saver{dir: dir, log: log, most: maxQueue, ready: make(chan struct{}, 1), done: make(chan struct{})}
 	go s.run()
 	return s, nil
+}
+
+// Wait lets streams wait for the disk, for whoever has the time: nothing is dropped.
+// Call it ahead of Listen.
+func (s *Saver) Wait() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.room.L = &s.mu
 }
 
 // Listen is a timeline.Listen: each stream is written.
@@ -112,7 +121,10 @@ func (s *Saver) wake() {
 func (s *Saver) put(o op) bool {
 	s.mu.Lock()
 	n := int64(len(o.data))
-	ok := o.end != nil || !s.closed && s.bytes+n <= s.most
+	for s.room.L != nil && s.bytes > 0 && s.bytes+n > s.most {
+		s.room.Wait()
+	}
+	ok := o.end != nil || !s.closed && (s.bytes+n <= s.most || s.room.L != nil)
 	if ok {
 		s.queue = append(s.queue, o)
 		s.bytes += n
@@ -149,6 +161,7 @@ func (s *Saver) do(o *op) {
 		s.mu.Lock()
 		s.bytes -= int64(len(o.data))
 		s.mu.Unlock()
+		s.room.Broadcast()
 	}()
 	w := &o.s.w
 	if w.err == nil {

@@ -204,3 +204,33 @@ func TestNoDisk(t *testing.T) {
 		t.Errorf("Close = %v, %d dropped; want an error and 8", err, s.Dropped())
 	}
 }
+
+// TestNothingIsDroppedByWhoWaits: with Wait a stream larger than the bound is whole;
+// an earlier file of the same name stays.
+func TestNothingIsDroppedByWhoWaits(t *testing.T) {
+	dir := t.TempDir()
+	f := audio.Format{Encoding: audio.S16LE, Rate: 24000, Channels: 1}
+	for range 2 {
+		s, err := New(dir, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.most = 1000
+		s.Wait()
+		l := s.Listen("id", nil)
+		for range 200 {
+			l.Samples(f, 24000, make([]byte, 480))
+			l.Chunk()
+		}
+		l.Samples(f, 24000, make([]byte, 4800)) // more than ever fits
+		l.End(record(timeline.Success))
+		if err := s.Close(); err != nil || s.Dropped() != 0 {
+			t.Errorf("Close = %v, %d dropped", err, s.Dropped())
+		}
+	}
+	for _, name := range []string{"000001-id.wav", "000001-id~2.wav"} {
+		if got, _, _, _ := readWAV(t, filepath.Join(dir, name)); len(got) != 200*240+2400 {
+			t.Errorf("%s: %d samples", name, len(got))
+		}
+	}
+}

@@ -99,6 +99,7 @@ func (w *writer) next(dir string, o *op) {
 	if w.part++; w.part > 1 {
 		w.name += fmt.Sprintf("-%d", w.part)
 	}
+	w.name = unused(dir, w.name)
 	w.file, w.err = createWAV(filepath.Join(dir, w.name+".part"), w.format, w.rate)
 }
 
@@ -155,6 +156,16 @@ func (w *writer) close(dir string, r *timeline.Record, lost bool) error {
 	}
 	w.label(w.file.frames, w.file.frames, fmt.Sprintf("end: %s/%s", r.Terminal.State, r.Terminal.Reason))
 	return w.end(dir)
+}
+
+// unused returns the name, with a mark where an earlier run left a file of that name.
+func unused(dir, name string) string {
+	for n, base := 2, name; ; n++ {
+		if _, err := os.Lstat(filepath.Join(dir, name+".wav")); err != nil {
+			return name
+		}
+		name = fmt.Sprintf("%s~%d", base, n)
+	}
 }
 
 // maxName bounds what of a request's id stands in a name.

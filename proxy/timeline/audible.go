@@ -102,6 +102,9 @@ func (a *audible) endBlock() {
 // louder adds a loud block. A stretch that is long enough and moves is sound; one
 // that only stands at another level is silence there.
 func (a *audible) louder(n, sum, sq float64) {
+	if !a.settled { // quiet teaches a level in a row alone: a wave's flat tops do not
+		a.quiet, a.quietSum = 0, 0
+	}
 	a.loud++
 	a.run[0] += n
 	a.run[1] += sum

@@ -65,8 +65,21 @@ func (s *sound) findings(whole bool, chars int) []waveform.Finding {
 	return out
 }
 
-// problem judges a check by the problems noted; measured is their number.
+// problem judges a check by the problems noted; measured is their number. Where
+// there was nothing to look at it is not measured.
 func (s *sound) problem(name string) waveform.Finding {
+	f := s.noted(name)
+	switch {
+	case f.Verdict == waveform.Failed:
+	case s.bytes == 0:
+		return unmeasured(name, "no samples")
+	case name == "rate_agrees" && s.rateSources < 2:
+		return unmeasured(name, "fewer than two declare a rate")
+	}
+	return f
+}
+
+func (s *sound) noted(name string) waveform.Finding {
 	f := waveform.Finding{Name: name, Verdict: waveform.Passed, Measured: new(float64), Threshold: new(float64)}
 	for _, p := range s.problems {
 		if checkOf[p.kind] != name {
@@ -86,10 +99,14 @@ func (s *sound) total(whole bool) waveform.Finding {
 	const name = "declared_total"
 	d, ok := s.declaredBytes()
 	switch {
+	case s.opaque > 0:
+		return unmeasured(name, "the samples cannot be counted")
+	case ok && d == 0 && s.bytes == 0:
+		return unmeasured(name, "no samples")
 	case !ok:
 		return unmeasured(name, "nothing declares a total")
-	case !whole:
-		return unmeasured(name, "the stream did not come to its end")
+	case !whole: // what is missing may be late, or never have come
+		return unmeasured(name, fmt.Sprintf("the stream did not come to its end: %d of %d sample bytes came", s.bytes, d))
 	}
 	f := waveform.Finding{Name: name, Verdict: waveform.Passed, Measured: new(float64(s.bytes - d)), Threshold: new(float64)}
 	if d != s.bytes {

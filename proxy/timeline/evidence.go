@@ -34,7 +34,7 @@ func (b *Builder) evidence(f *facts) map[string]any {
 	put("framing", c.badFrames, c.badFrames != "")
 	put("close_code", c.frameCode, c.frameBy != 0)
 	put("close_by", [...]string{"", "client", "server"}[c.frameBy], c.frameBy != 0)
-	put("confidence", "low", c.pingTimeout)
+	put("confidence", "low", c.pingTimeout || b.said != nil && b.said.reason == byText)
 	if b.interrupted != nil {
 		put("interrupted_by", b.interrupted.detail, b.interrupted.detail != "")
 	}
@@ -92,7 +92,7 @@ func (b *Builder) soundEvidence(f *facts, e map[string]any) {
 		if n := countProblem(s, string(audio.EmbeddedHeader)); n > 0 {
 			e["embedded_headers"] = n
 		}
-		if d, ok := s.declaredBytes(); ok && d != s.bytes {
+		if d, ok := s.declaredBytes(); ok && d != s.bytes && s.opaque == 0 {
 			e["declared_bytes"], e["sample_bytes"] = d, s.bytes
 		}
 		if s.formatChange != "" {

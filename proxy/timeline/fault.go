@@ -61,6 +61,9 @@ var (
 
 var deadlineWords = []string{"deadline", "timed out", "timeout"}
 
+// byText is the reason of a deadline that only the failure's words tell.
+const byText = "upstream_by_text"
+
 // classify names the state that a failure in words means. content says that
 // output had gone out before it.
 func classify(f *dialect.Failure, code int, content bool) *said {
@@ -80,7 +83,7 @@ func classify(f *dialect.Failure, code int, content bool) *said {
 	case code == 504:
 		s.state, s.reason = DeadlineExceeded, "upstream"
 	case code >= 500 && has(text, deadlineWords):
-		s.state, s.reason = DeadlineExceeded, "upstream_by_text"
+		s.state, s.reason = DeadlineExceeded, byText
 	case code >= 500:
 		s.reason = httpReason(code)
 	case code != 0:
@@ -90,6 +93,8 @@ func classify(f *dialect.Failure, code int, content bool) *said {
 		s.state, s.reason = InvalidRequest, f.Word
 	case f.Type == "invalid_request_error" && !f.Internal():
 		s.state, s.reason = InvalidRequest, f.Type
+	case has(text+" "+strings.ToLower(f.Word), deadlineWords) && !strings.Contains(text, "idle"): // an idle client's time is no deadline
+		s.state, s.reason = DeadlineExceeded, byText
 	}
 	return s
 }

@@ -3,6 +3,7 @@ package timeline
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -119,11 +120,11 @@ func (b *Builder) facts() *facts {
 		finish: b.finish || b.final, said: b.said, close: b.close, owes: owed(b.flow(), b.request.Modalities),
 		text: b.textUnits > 0, noBody: b.noBody, begun: b.at[pHdr].mono != 0, trouble: b.trouble,
 		other: b.tool || b.reasoning.Units > 0 || b.audioLike, unreadable: b.analysis == "unsupported_encoding" || b.close.unread != "",
-		ambiguous: b.ambiguous, tunnel: b.tunnel, truncated: b.analysis == "truncated" && !b.askLost,
+		ambiguous: b.ambiguous, tunnel: b.tunnel, truncated: b.analysis == "truncated" && !b.askLost, unknownSound: b.audioLike,
 	}
 	if b.turn != nil {
 		f.status, f.begun = 200, b.begun // what the upgrade was answered says nothing about a turn
-		f.interrupted, f.unknownSound = b.interrupted != nil, b.audioLike
+		f.interrupted = b.interrupted != nil
 		f.owes.audio = f.owes.audio && !b.tool
 		if b.free {
 			f.owes = owes{}
@@ -393,6 +394,8 @@ func (b *Builder) soundTiming(r *Record, s *sound, frames int64, counted bool) {
 	if counted && frames > 0 && b.at[pAudio].mono != 0 {
 		in := b.arrivals()
 		r.Playback = playback(in)
+		rate, _ := s.rate()
+		r.Playback.FirstChunkMS = 1000 * float64(s.chunks[0].frames) / float64(rate)
 		if b.turn != nil && paced(in) {
 			b.Flag("paced")
 		}
@@ -496,6 +499,7 @@ func (b *Builder) notes(r *Record, f *facts) {
 	}
 	if b.snd != nil && r.Audio != nil {
 		b.soundNotes()
+		r.Warnings = append([]string{}, b.warnings...)
 	}
 	if f.owes.text && !f.text || len(b.request.Modalities) > 0 && slices.Contains(b.request.Modalities, "text") && !f.text && f.audio {
 		b.Flag("no_text")
@@ -517,6 +521,9 @@ func (b *Builder) flagList() []string {
 
 func (b *Builder) soundNotes() {
 	s := b.snd
+	if rate, _ := s.rate(); s.model > 0 && s.declaresRate() && rate != s.model { // the wire wins (case C26)
+		b.Warn(fmt.Sprintf("%s says %d Hz, the configuration %d for model %s", s.rateFrom, rate, s.model, b.model))
+	}
 	c, _, ok := audio.ByName(b.request.Format)
 	if same := c == s.container || c == audio.Opus && s.container == audio.Ogg; ok && s.container != "" && !same {
 		b.Flag("format_not_as_requested")

@@ -124,11 +124,15 @@ func (b *Builder) part(p *dialect.Part, off int64) {
 			s.hint(audio.Format{Encoding: enc, Rate: p.Rate, Channels: p.Channels}, from, "event")
 		}
 	}
+	headed := s.files > 0 // else the label was a hint, which a header contradicts by itself
 	s.track.Begin()
 	s.track.Write(raw, audio.Pos{Off: off})
 	s.track.End()
 	b.heard()
-	if p.Rate > 0 && s.files > 0 && s.format.Rate > 0 && p.Rate != s.format.Rate {
+	if !headed || p.Rate <= 0 || s.format.Rate == 0 {
+		return
+	}
+	if s.rated("event"); p.Rate != s.format.Rate {
 		s.fail("rate_conflict", fmt.Sprintf("the event says %d Hz, its header %d", p.Rate, s.format.Rate))
 	}
 }
@@ -175,7 +179,7 @@ func (b *Builder) SoundStart() {
 	c, enc, _ := audio.ByName(b.answer.ContentType)
 	s.track.Declared = c
 	if enc != "" {
-		s.format.Encoding = enc
+		s.encoded(enc)
 	}
 	s.track.Begin()
 	s.begin()

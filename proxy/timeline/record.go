@@ -208,11 +208,14 @@ type Delay struct {
 // Playback is the simulated player of contract section 3. Continuity maps a
 // prebuffer in milliseconds to whether playback would not have stalled.
 type Playback struct {
-	Underruns      int             `json:"underruns"`
-	StallMS        float64         `json:"stall_ms"`
-	LongestStallMS float64         `json:"longest_stall_ms"`
-	MinPrebufferMS float64         `json:"min_prebuffer_ms"`
-	Continuity     map[string]bool `json:"continuity"`
+	Underruns      int     `json:"underruns"`
+	StallMS        float64 `json:"stall_ms"`
+	LongestStallMS float64 `json:"longest_stall_ms"`
+	MinPrebufferMS float64 `json:"min_prebuffer_ms"`
+	// FirstChunkMS is the length of the sound in the first chunk: what a player has
+	// until the second one comes.
+	FirstChunkMS float64         `json:"first_chunk_ms"`
+	Continuity   map[string]bool `json:"continuity"`
 	// VLLMOmni is vLLM-Omni's own continuity: the largest lateness of a chunk
 	// without moving the clock after a stall; nil with one chunk alone.
 	VLLMOmni *VLLMContinuity `json:"vllm_omni"`

@@ -23,8 +23,10 @@ type sound struct {
 	hinted    bool // format came from a label, not from a header
 	rateFrom  string
 	chansFrom string
-	model     int // rate that config or the model table gives, 0 for none
-	hop       int // the model's frame hop in samples, 0 for unknown
+	// rateSources is how many kinds of declaration gave a rate, one behind the other.
+	rateSources int
+	model       int // rate that config or the model table gives, 0 for none
+	hop         int // the model's frame hop in samples, 0 for unknown
 
 	listener Listener // nil for nobody
 
@@ -85,19 +87,67 @@ func newSound(cfg *Config, now func() int64) *sound {
 	return s
 }
 
+// maxRate and maxChans bound what a label may declare: more is a mistake, or worse.
+const (
+	maxRate  = 1 << 24
+	maxChans = 1 << 10
+)
+
+// bounded drops what no label can mean.
+func (s *sound) bounded(f audio.Format) audio.Format {
+	if f.Rate > maxRate || f.Channels > maxChans {
+		s.fail(string(audio.HeaderInconsistent), fmt.Sprintf("%d Hz and %d channels are declared", f.Rate, f.Channels))
+		f.Rate, f.Channels = 0, 0
+	}
+	return f
+}
+
+// implied reports whether a rate is what a dialect or an encoding means by itself.
+func implied(from string) bool { return from == "dialect" || from == "encoding" }
+
+// rated notes that a rate was declared. What a dialect means by itself is no
+// declaration, and neither is a label that is known to be wrong at times.
+func (s *sound) rated(from string) {
+	switch {
+	case implied(from):
+	case s.rateSources == 0 || s.nominal:
+		s.rateSources = 1
+	case from != s.rateFrom:
+		s.rateSources++
+	}
+}
+
+// encoded notes the encoding of bare samples. G.711 is 8 kHz where no declaration
+// says otherwise: OpenAI's realtime formats mean that, and so does audio/basic (RFC
+// 2046 section 4.3).
+func (s *sound) encoded(e audio.Encoding) {
+	s.format.Encoding = e
+	if (e == audio.ULaw || e == audio.ALaw) && s.bytes == 0 && (s.rateFrom == "" || s.rateFrom == "dialect") {
+		s.format.Rate, s.rateFrom, s.nominal = 8000, "encoding", false
+	}
+}
+
 // hint says what a label or a configuration tells of bare samples.
 func (s *sound) hint(f audio.Format, rateFrom, chansFrom string) {
+	f = s.bounded(f)
 	if s.files > 0 {
 		if f.Rate > 0 && s.format.Rate > 0 && rateFrom != "" && f.Rate != s.format.Rate {
 			s.fail("rate_conflict", fmt.Sprintf("%s says %d Hz, the header %d", rateFrom, f.Rate, s.format.Rate))
+		}
+		if f.Rate > 0 {
+			s.rated(rateFrom)
 		}
 		return
 	}
 	old := s.format
 	if f.Encoding != "" {
-		s.format.Encoding = f.Encoding
+		s.encoded(f.Encoding)
 	}
 	if f.Rate > 0 {
+		s.rated(rateFrom)
+		if said := s.rateFrom; s.bytes == 0 && !s.nominal && old.Rate > 0 && old.Rate != f.Rate && said != rateFrom && !implied(said) {
+			s.fail("rate_conflict", fmt.Sprintf("%s says %d Hz, the %s %d", said, old.Rate, rateFrom, f.Rate))
+		}
 		if s.nominal { // what it said was known to be wrong at times
 			old.Rate, s.nominal = f.Rate, false
 		}
@@ -193,11 +243,12 @@ func (s *sound) endFile() {
 func (s *sound) Header(h audio.Header) {
 	old := s.format
 	s.files++
-	if old.Rate > 0 && s.hinted && !s.nominal && old.Rate != h.Format.Rate {
+	s.rated("wav_header")
+	if old.Rate > 0 && s.hinted && !s.nominal && !implied(s.rateFrom) && old.Rate != h.Format.Rate {
 		s.fail("rate_conflict", fmt.Sprintf("%s says %d Hz, the header %d", s.rateFrom, old.Rate, h.Format.Rate))
 		old.Rate = h.Format.Rate
 	}
-	if s.nominal {
+	if s.nominal || implied(s.rateFrom) && s.bytes == 0 {
 		old.Rate = h.Format.Rate
 	}
 	s.format, s.rateFrom, s.chansFrom, s.hinted, s.nominal = h.Format, "wav_header", "wav_header", false, false

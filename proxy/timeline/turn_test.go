@@ -419,3 +419,40 @@ func TestOwesNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestRateOfG711: G.711 is 8 kHz where nothing declares another rate; a label that
+// does wins.
+func TestRateOfG711(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		rate    int
+		want    int64
+		from    string
+		seconds float64
+	}{
+		{"undeclared", 0, 8000, "encoding", 0.3},
+		{"declared", 16000, 16000, "event", 0.15},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			k := &kept{}
+			b := newTurn(k, func(u *Turn) { u.Rate, u.RateFrom, u.Nominal = 24000, "dialect", true })
+			b.Asked("response.create", 10*msec, 100)
+			b.Begin()
+			pcm := make([]byte, 2400)
+			for i := range pcm {
+				pcm[i] = 0x90 ^ byte(i/10%2)<<7
+			}
+			ev := dialect.Event{Tokens: -1, AudioTyped: true, Parts: []dialect.Part{{Base64: []byte(base64.StdEncoding.EncodeToString(pcm)), Format: "g711_ulaw", Rate: c.rate}}}
+			at(b, 20).Event(&ev, 500)
+			at(b, 50).Marker(5000)
+			b.Finish()
+			a := k.record.Audio
+			if a == nil || a.SampleRate == nil || *a.SampleRate != c.want || *a.SampleRateSource != c.from || *k.record.AudioS != c.seconds {
+				t.Errorf("audio = %+v, %v s; want %d Hz by %s, %g s", a, k.record.AudioS, c.want, c.from, c.seconds)
+			}
+			if len(k.record.Quality.Failed) > 0 {
+				t.Errorf("failed %q", k.record.Quality.Failed)
+			}
+		})
+	}
+}

@@ -206,6 +206,8 @@ func (r *responses) output(m *dialect.Message, at Span) {
 		r.s.loose(m)
 		return
 	}
+	t.textOver = t.textOver || m.Kind == dialect.TextDone
+	t.soundOver = t.soundOver || m.Kind == dialect.AudioDone
 	t.output(m, at)
 }
 
@@ -229,6 +231,10 @@ func (r *responses) done(m *dialect.Message, at Span) {
 		}
 	case "incomplete":
 		t.b.Flag("incomplete")
+	case "completed":
+		if t.sound && t.textOver && !t.soundOver { // cut short, if its text was not (case C25)
+			t.b.Trouble("missing_terminal", "the server ended the text of the response and not its sound")
+		}
 	}
 	if m.Reason == "empty_turn" {
 		t.b.OwesNothing()

@@ -55,6 +55,8 @@ type turn struct {
 	sound    bool   // sound came behind textDone
 	err      *failure
 	unnamed  bool // its key is not known yet
+	// Of a response: the server ended its text, and its sound, by events of their own.
+	textOver, soundOver bool
 }
 
 // failure is an error of the server that may concern a turn.

@@ -186,7 +186,7 @@ func (t *Track) choose(c Container) {
 		t.Sink.Container(WAV)
 		t.mode, t.wav, t.inWAV = modeHeader, &wavWalker{}, true
 	case Raw:
-		if again && t.inWAV || t.Declared == "" || t.Declared == Raw || t.Files && !t.Declared.compressed() {
+		if again && t.inWAV || t.Declared == "" || t.Declared == Raw {
 			t.mode = modeSamples
 			if !t.inWAV {
 				t.Sink.Container(Raw)
@@ -211,10 +211,11 @@ func (t *Track) choose(c Container) {
 	t.mismatch(c)
 }
 
-// mismatch compares the label of a body with its magic.
+// mismatch compares the label of a payload with its magic. That events which say
+// pcm hold a WAV each is a convention.
 func (t *Track) mismatch(c Container) {
 	oggs := func(c Container) bool { return c == Ogg || c == Opus }
-	if t.Files || t.Declared == "" || c == t.Declared || c == Raw || oggs(c) && oggs(t.Declared) {
+	if t.Files && !c.compressed() || t.Declared == "" || c == t.Declared || c == Raw || oggs(c) && oggs(t.Declared) {
 		return
 	}
 	t.Sink.Problem(FormatMismatch, "labelled "+string(t.Declared)+", bytes are "+string(c))

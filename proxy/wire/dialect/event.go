@@ -191,20 +191,31 @@ func familyOfError(kind string, family Family) Family {
 	return family
 }
 
-// audioLike reports whether some member is a long string of base64's alphabet.
-func audioLike(root jsonscan.Value) bool {
-	for m := range root.All() {
-		if raw := m.Raw(); m.Plain() && len(raw) >= 256 {
-			ok := true
-			for _, c := range raw[:64] {
-				ok = ok && (c == '+' || c == '/' || c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z')
-			}
-			if ok {
+// audioLike reports whether some member, or one of an object within, is a long
+// string of base64's alphabet.
+func audioLike(root jsonscan.Value) bool { return audioWithin(root, 3) }
+
+func audioWithin(v jsonscan.Value, depth int) bool {
+	for m := range v.All() {
+		switch raw := m.Raw(); {
+		case m.Kind() == jsonscan.Object || m.Kind() == jsonscan.Array:
+			if depth > 0 && audioWithin(m, depth-1) {
 				return true
 			}
+		case m.Plain() && len(raw) >= 256 && base64Begins(raw[:64]):
+			return true
 		}
 	}
 	return false
+}
+
+func base64Begins(raw []byte) bool {
+	for _, c := range raw {
+		if c != '+' && c != '/' && c != '-' && c != '_' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') {
+			return false
+		}
+	}
+	return true
 }
 
 // part adds a piece of sound if v is a string; an empty one is counted by its
