@@ -12,7 +12,7 @@ import (
 // ownChecks are the invariants that headers, events and whole chunks tell; those
 // of the samples are waveform's.
 var ownChecks = []string{
-	"declared_total", "embedded_header", "format_constant", "over_length", "rate_agrees", "silence",
+	"declared_total", "embedded_header", "format_constant", "over_length", "rate_agrees", "silence", "whole_frames",
 }
 
 // CheckNames lists the invariants of the sound that are looked at, sorted.
@@ -37,30 +37,52 @@ func (s *sound) trouble(whole bool) []trouble {
 		default: // faults of quality, or notes
 		}
 	}
-	fb := int64(s.format.FrameBytes())
-	if whole && fb > 0 && ((s.bytes-s.fileStart)%fb != 0 || s.badFrames > 0) {
-		out = append(out, trouble{"partial_frame", fmt.Sprintf("%d bytes beyond whole frames", (s.bytes-s.fileStart)%fb)})
+	if f := s.wholeFrames(whole); f.Verdict == waveform.Failed {
+		out = append(out, trouble{"partial_frame", f.Reason})
 	}
 	return out
+}
+
+// wholeFrames wants the stream, and each file in it, to end with a whole sample
+// frame. A chunk may end amid one: the rest comes with the next. Measured are the
+// chunks that do.
+func (s *sound) wholeFrames(whole bool) waveform.Finding {
+	const name = "whole_frames"
+	fb := int64(s.format.FrameBytes())
+	switch {
+	case s.bytes == 0 || fb == 0:
+		return unmeasured(name, "no samples")
+	case !whole:
+		return unmeasured(name, "the stream did not come to its end")
+	}
+	f := waveform.Finding{Name: name, Verdict: waveform.Passed, Measured: new(float64(s.splitChunks))}
+	if over := (s.bytes - s.fileStart) % fb; over != 0 || s.badFrames > 0 {
+		f.Verdict, f.Reason = waveform.Failed, fmt.Sprintf("%d bytes beyond whole frames", over)
+		if s.badFrames > 0 {
+			f.Reason += fmt.Sprintf(", and %d files ended amid a frame", s.badFrames)
+		}
+	} else if s.splitChunks > 0 {
+		f.Reason = fmt.Sprintf("%d chunks end amid a frame, which the next one goes on with", s.splitChunks)
+	}
+	return f
 }
 
 // findings says of each check what it found, sorted by name. whole says that the
 // stream came to its end; chars is how many characters were to be spoken, 0 for
 // unknown.
 func (s *sound) findings(whole bool, chars int) []waveform.Finding {
-	out := []waveform.Finding{s.total(whole), s.heard(whole), s.length(chars)}
-	for _, name := range ownChecks {
-		switch name {
-		case "declared_total", "over_length", "silence":
-		default:
-			out = append(out, s.problem(name))
-		}
-	}
 	w := s.wave
 	if w == nil {
 		w = waveform.New(s.cfg.Checks)
 	}
-	out = append(out, w.Findings(whole)...)
+	out := append(w.Findings(whole), s.total(whole), s.heard(whole), s.length(chars), s.wholeFrames(whole))
+	for _, name := range ownChecks {
+		switch name {
+		case "declared_total", "over_length", "silence", "whole_frames":
+		default:
+			out = append(out, s.problem(name))
+		}
+	}
 	slices.SortFunc(out, func(a, b waveform.Finding) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
@@ -154,8 +176,19 @@ func (s *sound) heard(whole bool) waveform.Finding {
 	}
 	return waveform.Finding{
 		Name: name, Verdict: waveform.Failed, Threshold: &s.cfg.SilenceDBFS,
-		Reason: fmt.Sprintf("none of %d sample frames is heard", frames),
+		Reason: fmt.Sprintf("none of %d sample frames is heard%s", frames, s.howQuiet()),
 	}
+}
+
+// howQuiet tells digital silence from what is merely quiet.
+func (s *sound) howQuiet() string {
+	switch {
+	case s.wave == nil:
+		return ""
+	case s.wave.Zero():
+		return ": each is exactly 0"
+	}
+	return ": they are quiet, not 0"
 }
 
 func unmeasured(name, reason string) waveform.Finding {

@@ -53,6 +53,7 @@ type sound struct {
 	declaredAll  bool  // every header so far declared a size
 	fileStart    int64 // sample bytes ahead of the file at hand
 	badFrames    int   // files that ended amid a frame
+	splitChunks  int   // chunks that ended amid a frame
 	problems     []problem
 	formatChange string
 
@@ -373,6 +374,9 @@ func (s *sound) end(off int64) bool {
 	s.inChunk = 0
 	if size == 0 {
 		return false
+	}
+	if fb := int64(s.format.FrameBytes()); fb > 0 && (s.bytes-s.fileStart)%fb != 0 {
+		s.splitChunks++
 	}
 	if s.wave != nil {
 		s.wave.End()

@@ -265,3 +265,38 @@ func TestSteadyToneIsNoRepeat(t *testing.T) {
 		t.Errorf("failed %v", got)
 	}
 }
+
+// TestWholeFrames: a frame may be cut by a border, and must be whole in the end.
+func TestWholeFrames(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		sizes []int
+		fails bool
+		split float64
+	}{
+		{"whole", []int{480, 960}, false, 0},
+		{"cut at two borders", []int{481, 960, 481, 2}, false, 2},
+		{"odd", []int{480, 481}, true, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := Config{}.WithDefaults()
+			s := newSound(&cfg, func() int64 { return 1 })
+			s.track.Begin()
+			p := pcm(sine(2000, 440, .3, 0))
+			for _, n := range c.sizes {
+				s.begin()
+				s.track.Write(p[:n], audio.Pos{})
+				s.end(1)
+				p = p[n:]
+			}
+			s.track.End()
+			f := s.wholeFrames(true)
+			if (f.Verdict == waveform.Failed) != c.fails || *f.Measured != c.split || (len(s.trouble(true)) > 0) != c.fails {
+				t.Errorf("%+v, measured %g, trouble %+v", f, *f.Measured, s.trouble(true))
+			}
+			if f := s.wholeFrames(false); f.Verdict != waveform.NotMeasured {
+				t.Errorf("of a stream that was cut: %+v", f)
+			}
+		})
+	}
+}

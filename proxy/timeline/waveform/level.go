@@ -17,6 +17,7 @@ type levels struct {
 	low, high int16
 	from      place
 	threshold float64
+	nonzero   bool // some window was not
 
 	silence silence
 	offset  offset
@@ -123,6 +124,7 @@ func (l *levels) flush() {
 	mean := float64(l.sum) / n
 	w := window{from: l.from, n: l.n, mean: mean / full, rms: math.Sqrt(max(0, float64(l.sq)/n-mean*mean)), zero: l.low == 0 && l.high == 0}
 	w.loud = w.rms > l.threshold
+	l.nonzero = l.nonzero || !w.zero
 	l.n, l.sum, l.sq = 0, 0, 0
 	l.silence.add(w)
 	l.offset.add(w)

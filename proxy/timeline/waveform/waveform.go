@@ -279,6 +279,10 @@ func (s *Stream) Heard() (seconds float64, ok bool) {
 	return float64(s.levels.silence.heardFrames()) / float64(s.rate), true
 }
 
+// Zero reports whether every sample so far, but for less than the last 5 ms, is
+// exactly 0. Call it behind Findings to have all of them.
+func (s *Stream) Zero() bool { return !s.levels.nonzero }
+
 // Findings returns what the checks say, sorted by name. whole says that the
 // stream came to its own end: what is at the end of another one was cut off by
 // whoever ended it.
