@@ -18,6 +18,14 @@ type clock struct {
 	offset atomic.Int64 // wall − monotonic
 	next   atomic.Int64 // when to sample again
 	steps  atomic.Int64
+	lag    atomic.Int64 // the longest time from a receive stamp to its read since it was asked for
+}
+
+// lagged notes how long bytes had waited to be read.
+func (c *clock) lagged(ns int64) {
+	if ns > c.lag.Load() {
+		c.lag.Store(ns) // of two at once one counts
+	}
 }
 
 // sampleEvery is how long an offset is trusted.

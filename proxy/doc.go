@@ -59,9 +59,10 @@ type Config struct {
 	// Drain bounds how long open exchanges may take to end after Run's context
 	// ended: 30s when 0.
 	Drain time.Duration
-	// DeadlineAbort cuts a connection, by a reset to both sides, when the deadline of
-	// an exchange on it passes; the Analyzer's configuration has the deadline.
-	DeadlineAbort bool
+	// AbortAfter cuts a connection, by a reset to both sides, when the deadline of an
+	// exchange on it passes, and bounds the dialling: it is the deadline that the
+	// Analyzer's configuration has; 0 cuts nothing.
+	AbortAfter time.Duration
 	// linger is lingerLimit but in tests.
 	linger time.Duration
 	// noLoops lets goroutines move the bytes, as where TLS is spoken; tests alone set it.

@@ -217,6 +217,7 @@ func (f *flow) stamp(r *receiver) (mono, first int64) {
 	if r.wall != 0 {
 		if m, ok := f.src.clock.received(r.wall, now); ok {
 			mono = m
+			f.src.clock.lagged(now - m)
 			if !f.kernel.Load() {
 				f.kernel.Store(true)
 			}

@@ -69,6 +69,11 @@ func New(cfg Config) (*Server, error) {
 // ClockSteps returns how often the wall clock was seen to be set.
 func (s *Server) ClockSteps() int64 { return s.clock.steps.Load() }
 
+// Lag returns the longest time that bytes had waited in the kernel before the relay
+// read them since it was last asked: what the relay, or the machine, was late by. A
+// client that does not read makes its server's bytes wait, too.
+func (s *Server) Lag() time.Duration { return time.Duration(s.clock.lag.Swap(0)) }
+
 // Open returns the number of open connections.
 func (s *Server) Open() int {
 	s.mu.Lock()
@@ -167,7 +172,7 @@ func (s *Server) serve(ctx context.Context, c *net.TCPConn) {
 		return
 	}
 	// a client that waits for the upstream must not be cut by a shutdown in between
-	dialing, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialLimit)
+	dialing, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.dialLimit())
 	defer cancel()
 	x := &session{s: s, n: n, client: client, cancel: cancel}
 	if s.cfg.TLS != nil {
@@ -178,7 +183,7 @@ func (s *Server) serve(ctx context.Context, c *net.TCPConn) {
 		}
 	}
 	x.h = s.cfg.Analyzer.Open(n, x.identify)
-	if s.cfg.DeadlineAbort {
+	if s.cfg.AbortAfter > 0 {
 		x.h.OnDeadline(x.expire)
 	}
 	s.remember(x)
@@ -201,6 +206,13 @@ func (s *Server) serve(ctx context.Context, c *net.TCPConn) {
 // dialLimit bounds how long reaching the upstream may take, its TLS handshake
 // included.
 const dialLimit = time.Minute
+
+func (s *Server) dialLimit() time.Duration {
+	if d := s.cfg.AbortAfter; d > 0 {
+		return min(d, dialLimit)
+	}
+	return dialLimit
+}
 
 func (x *session) identify(n int) timeline.Identity {
 	// one offset a connection, so that a capture of it tells the same wall clock;

@@ -41,7 +41,10 @@ func startHung(t *testing.T, deadline, stall time.Duration, abort bool, request,
 		h.server <- err
 	})
 	h.rig = startCaseRig(t, up, func(p *proxy.Config, tc *tap.Config) {
-		tc.Timeline.Deadline, tc.Timeline.AudioStallMS, p.DeadlineAbort = deadline, int(stall.Milliseconds()), abort
+		tc.Timeline.Deadline, tc.Timeline.AudioStallMS = deadline, int(stall.Milliseconds())
+		if abort {
+			p.AbortAfter = deadline
+		}
 	})
 	h.client = caseDial(t, h.rig.addr)
 	caseSend(t, h.client, request)
@@ -383,7 +386,7 @@ func TestC56CancelReachesTheServerOfASocket(t *testing.T) {
 // time are not blamed.
 func TestC59AbortASocket(t *testing.T) {
 	k := startTalks(t, func(p *proxy.Config, tc *tap.Config) {
-		p.DeadlineAbort, tc.Timeline.Deadline = true, 150*time.Millisecond
+		p.AbortAfter, tc.Timeline.Deadline = 150*time.Millisecond, 150*time.Millisecond
 	})
 	w := k.opened()
 	w.begin("a")
@@ -413,7 +416,7 @@ func wantIncident(t *testing.T, recs []*timeline.Record, n int, kinds ...string)
 	for _, k := range i.Kinds {
 		got = append(got, k.Name)
 	}
-	if i.Failures != n || i.Connections != n || !slices.Equal(got, kinds) || i.AtWallNS == nil {
+	if i.Failures != n || i.Connections != n || !slices.Equal(got, kinds) || i.AtWallNS == 0 {
 		t.Errorf("incident = %+v, want %d failures as %q", i, n, kinds)
 	}
 	var text strings.Builder

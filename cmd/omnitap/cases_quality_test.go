@@ -61,7 +61,7 @@ func TestC21LossAtBorders(t *testing.T) {
 			rec := speechAnswer(t, c.change, chunks(lost)...)
 			wantFailed(t, rec, "border_jumps")
 			f := findingOf(t, rec, "border_jumps")
-			if has := strings.Contains(f.Reason, "1365 samples beyond whole hops of 1920, it lacks 555"); has != c.amount || !strings.Contains(f.Reason, "5 of 5 chunk borders") {
+			if has := strings.Contains(f.Reason, "1365 samples beyond whole hops of 1920: it lacks 555"); has != c.amount || !strings.Contains(f.Reason, "5 of 5 chunk borders") {
 				t.Errorf("reason %q", f.Reason)
 			}
 		})

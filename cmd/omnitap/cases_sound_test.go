@@ -490,7 +490,7 @@ func TestC21LossAtBordersInEveryForm(t *testing.T) {
 				if *found.Chunk != 1 || *found.Sample != kept {
 					t.Errorf("at chunk %d, sample %d, want 1, %d", *found.Chunk, *found.Sample, kept)
 				}
-				if has := strings.Contains(found.Reason, "1365 samples beyond whole hops of 1920, it lacks 555"); has != (change != nil) || !strings.Contains(found.Reason, "5 of 5 chunk borders") {
+				if has := strings.Contains(found.Reason, "1365 samples beyond whole hops of 1920: it lacks 555"); has != (change != nil) || !strings.Contains(found.Reason, "5 of 5 chunk borders") {
 					t.Errorf("reason %q", found.Reason)
 				}
 			})

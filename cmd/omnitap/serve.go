@@ -189,7 +189,10 @@ func (a *app) assemble(s *service, f *serveFlags, node string, extra []timeline.
 	}
 	cfg := proxy.Config{
 		Upstream: f.Upstream, Correlation: proxy.Correlation(f.Correlation), Drain: f.Drain, RunID: s.runID, Node: node,
-		Log: s.log, DeadlineAbort: f.DeadlineAction == "abort",
+		Log: s.log,
+	}
+	if f.DeadlineAction == "abort" {
+		cfg.AbortAfter = f.Deadline
 	}
 	if err := f.tls(&cfg); err != nil {
 		return exitWith(exitUsage, err)
@@ -289,8 +292,8 @@ func (s *service) routes() http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		oldest, busy := s.analyzer.Oldest()
-		_, _ = fmt.Fprintf(w, "{\"status\":\"ok\",\"open_connections\":%d,\"in_flight\":%d,\"oldest_in_flight_ms\":%.1f,\"analysis_queued_bytes\":%d,\"analysis_dropped_bytes\":%d,\"reader_faults\":%d,\"clock_steps\":%d}\n",
-			s.server.Open(), busy, age(oldest), s.analyzer.Queued(), s.analyzer.Dropped(), s.analyzer.Faults(), s.server.ClockSteps())
+		_, _ = fmt.Fprintf(w, "{\"status\":\"ok\",\"open_connections\":%d,\"in_flight\":%d,\"oldest_in_flight_ms\":%.1f,\"read_lag_ms\":%.3f,\"analysis_queued_bytes\":%d,\"analysis_dropped_bytes\":%d,\"reader_faults\":%d,\"clock_steps\":%d}\n",
+			s.server.Open(), busy, age(oldest), float64(s.server.Lag())/1e6, s.analyzer.Queued(), s.analyzer.Dropped(), s.analyzer.Faults(), s.server.ClockSteps())
 	})
 	return mux
 }

@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"sync"
+	"sync/atomic"
 
 	"github.com/omnitap/omnitap/exporter/twin"
 	"github.com/omnitap/omnitap/proxy/timeline"
@@ -19,6 +22,7 @@ type twins struct {
 	ctx    context.Context // ends what is under way
 	stop   context.CancelFunc
 	wg     sync.WaitGroup
+	kept   atomic.Int64 // bytes of requests and samples
 
 	mu    sync.Mutex // protects what follows
 	takes map[*timeline.Record]*take
@@ -47,20 +51,40 @@ type take struct {
 	t    *twins
 	q    *timeline.Asked
 	sum  twin.Take
+	held int64  // bytes that are accounted for
 	odd  string // why there is nothing to compare, empty where there is
-	most int
 }
 
-// maxTake bounds the samples kept of one request: two minutes of two channels of
-// 32 bits at 48 kHz; the comparison takes no more.
-const maxTake = 120 * 48000 * 8
+const (
+	// maxTake bounds the samples kept of one request: two minutes of two channels of
+	// 32 bits at 48 kHz; the comparison takes no more.
+	maxTake = 120 * 48000 * 8
+	// maxTakes bounds what is kept of all requests.
+	maxTakes = 192 << 20
+)
+
+// hold accounts for n bytes more, and reports whether there is room.
+func (k *take) hold(n int) bool {
+	k.held += int64(n)
+	return k.t.kept.Add(int64(n)) <= maxTakes
+}
+
+// drop forgets what is kept.
+func (k *take) drop() {
+	k.t.kept.Add(-k.held)
+	k.held, k.sum.Samples, k.q = 0, nil, nil
+}
 
 // listen is a timeline.Listen.
 func (t *twins) listen(id string, q *timeline.Asked) timeline.Listener {
 	if q == nil || !t.runner.Wants(id) {
 		return nil
 	}
-	return &take{t: t, q: q, most: maxTake}
+	k := &take{t: t, q: q}
+	if !k.hold(len(q.Body)) {
+		k.odd = noRoom
+	}
+	return k
 }
 
 // Samples is part of timeline.Listener.
@@ -69,16 +93,21 @@ func (k *take) Samples(f audio.Format, rate int, p []byte) {
 	case k.odd != "":
 	case len(k.sum.Samples) > 0 && (f != k.sum.Format || rate != k.sum.Rate):
 		k.odd = "the format changes within the stream"
-	case len(k.sum.Samples)+len(p) > k.most:
+	case len(k.sum.Samples)+len(p) > maxTake:
 		k.odd = "the stream is too long to be kept"
+	case !k.hold(len(p)):
+		k.odd = noRoom
 	default:
 		k.sum.Format, k.sum.Rate = f, rate
 		k.sum.Samples = append(k.sum.Samples, p...)
 	}
-	if k.odd != "" {
-		k.sum.Samples = nil
+	if k.odd != "" && k.held > 0 {
+		k.drop()
 	}
 }
+
+// noRoom is why a request has no twin where too much is kept for others.
+const noRoom = "too much is kept for other twins"
 
 // Chunk is part of timeline.Listener.
 func (k *take) Chunk() {}
@@ -86,7 +115,8 @@ func (k *take) Chunk() {}
 // End is part of timeline.Listener.
 func (k *take) End(r *timeline.Record) {
 	if r.Terminal.State != timeline.Success && r.Terminal.State != timeline.QualityFailed {
-		return // what was cut short has no twin
+		k.drop() // what was cut short has no twin
+		return
 	}
 	k.t.mu.Lock()
 	defer k.t.mu.Unlock()
@@ -131,7 +161,7 @@ func (t *twins) Record(r *timeline.Record) {
 		return
 	}
 	t.wg.Go(func() {
-		judge(r, k.findings(t.ctx))
+		r := k.judged(r)
 		for i := range ends {
 			ends[i].Status = timeline.Text(r.Terminal.State)
 			t.next.Event(&ends[i])
@@ -140,8 +170,24 @@ func (t *twins) Record(r *timeline.Record) {
 	})
 }
 
-// findings sends the twin and compares.
-func (k *take) findings(ctx context.Context) []waveform.Finding {
+// judged returns a copy of a record with what its twin tells: others may still read
+// the record itself.
+func (k *take) judged(r *timeline.Record) *timeline.Record {
+	defer k.drop()
+	c := *r
+	c.Terminal.Evidence = maps.Clone(r.Terminal.Evidence)
+	judge(&c, k.findings(k.t.ctx))
+	return &c
+}
+
+// findings sends the twin and compares. A fault of the comparison is no fault of the
+// relay.
+func (k *take) findings(ctx context.Context) (out []waveform.Finding) {
+	defer func() {
+		if r := recover(); r != nil {
+			out = twin.NotMeasured(fmt.Sprintf("the comparison failed: %v", r))
+		}
+	}()
 	if k.odd != "" {
 		return twin.NotMeasured(k.odd)
 	}

@@ -11,8 +11,9 @@
 // Audacity's form (start, end, label): where chunks begin, and what failed. A
 // stream whose format changes becomes several files, -2 and so on behind the first.
 //
-// The analysis never waits for the disk: what the disk does not take in time is
-// dropped, whole streams at a time, and the file says so by its name.
+// The analysis never waits for the disk: where the disk does not take it in time the
+// rest of a stream is dropped, and its file says so by its name (.incomplete.wav);
+// Dropped counts them, and the log tells of the first.
 //
 // Compressed sound is not written: no sample of it is known here.
 package audiofile
@@ -22,6 +23,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"unsafe"
 
 	"github.com/omnitap/omnitap/proxy/timeline"
 	"github.com/omnitap/omnitap/proxy/wire/audio"
@@ -55,8 +57,11 @@ type op struct {
 	rate   int
 	data   []byte
 	border bool
-	end    *timeline.Record
+	end    *ending
 }
+
+// size is what an operation weighs in the account of memory.
+func (o *op) size() int64 { return int64(len(o.data)) + int64(unsafe.Sizeof(*o)) }
 
 // New makes the folder, with its parents, for its owner alone. log may be nil.
 func New(dir string, log *slog.Logger) (*Saver, error) {
@@ -120,7 +125,7 @@ func (s *Saver) wake() {
 // put queues an operation, and reports whether there was room. An end always has.
 func (s *Saver) put(o op) bool {
 	s.mu.Lock()
-	n := int64(len(o.data))
+	n := o.size()
 	for s.room.L != nil && s.bytes > 0 && s.bytes+n > s.most {
 		s.room.Wait()
 	}
@@ -159,13 +164,13 @@ func (s *Saver) run() {
 func (s *Saver) do(o *op) {
 	defer func() {
 		s.mu.Lock()
-		s.bytes -= int64(len(o.data))
+		s.bytes -= o.size()
 		s.mu.Unlock()
 		s.room.Broadcast()
 	}()
 	w := &o.s.w
 	if w.err == nil {
-		w.do(s.dir, o)
+		w.guarded(s.dir, o)
 	}
 	if o.end == nil {
 		return

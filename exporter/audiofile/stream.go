@@ -43,7 +43,21 @@ func (x *stream) Chunk() {
 }
 
 // End is part of timeline.Listener.
-func (x *stream) End(r *timeline.Record) { x.s.put(op{s: x, end: r}) }
+func (x *stream) End(r *timeline.Record) {
+	e := &ending{how: fmt.Sprintf("%s/%s", r.Terminal.State, r.Terminal.Reason)} // the record is others', too
+	for _, f := range r.Quality.Checks {
+		if f.Verdict == waveform.Failed {
+			e.failed = append(e.failed, f)
+		}
+	}
+	x.s.put(op{s: x, end: e})
+}
+
+// ending is what a stream's record says of its end.
+type ending struct {
+	how    string
+	failed []waveform.Finding
+}
 
 // writer writes the files of one stream.
 type writer struct {
@@ -58,6 +72,16 @@ type writer struct {
 	begun  bool   // a chunk that holds samples
 	chunk  int
 	labels strings.Builder
+}
+
+// guarded does an operation; a fault of it is its stream's alone.
+func (w *writer) guarded(dir string, o *op) {
+	defer func() {
+		if r := recover(); r != nil {
+			w.err = fmt.Errorf("writing sound failed: %v", r)
+		}
+	}()
+	w.do(dir, o)
 }
 
 func (w *writer) do(dir string, o *op) {
@@ -134,9 +158,8 @@ func (w *writer) label(from, to int64, text string) {
 	_, _ = fmt.Fprintf(&w.labels, "%.6f\t%.6f\t%s\n", float64(from)/rate, float64(to)/rate, text)
 }
 
-// close ends the stream, whose record is r. lost says that it is not whole: its
-// name tells.
-func (w *writer) close(dir string, r *timeline.Record, lost bool) error {
+// close ends the stream. lost says that it is not whole: its name tells.
+func (w *writer) close(dir string, e *ending, lost bool) error {
 	if w.file == nil {
 		return nil
 	}
@@ -145,23 +168,28 @@ func (w *writer) close(dir string, r *timeline.Record, lost bool) error {
 		w.file = nil
 		return os.Rename(filepath.Join(dir, w.name+".part"), filepath.Join(dir, w.name+".incomplete.wav"))
 	}
-	for _, f := range r.Quality.Checks {
-		if f.Verdict == waveform.Failed {
-			at := int64(0)
-			if f.Sample != nil {
-				at = max(0, *f.Sample-w.frames)
-			}
-			w.label(at, at, "FAILED "+f.Name+": "+f.Reason)
+	for _, f := range e.failed {
+		at, where := int64(0), ""
+		switch {
+		case f.Sample == nil:
+		case *f.Sample >= w.frames:
+			at = *f.Sample - w.frames
+		default:
+			where = " (in an earlier part)"
 		}
+		w.label(at, at, "FAILED "+f.Name+where+": "+f.Reason)
 	}
-	w.label(w.file.frames, w.file.frames, fmt.Sprintf("end: %s/%s", r.Terminal.State, r.Terminal.Reason))
+	w.label(w.file.frames, w.file.frames, "end: "+e.how)
 	return w.end(dir)
 }
 
 // unused returns the name, with a mark where an earlier run left a file of that name.
 func unused(dir, name string) string {
 	for n, base := 2, name; ; n++ {
-		if _, err := os.Lstat(filepath.Join(dir, name+".wav")); err != nil {
+		if !slices.ContainsFunc([]string{".wav", ".part", ".incomplete.wav"}, func(end string) bool {
+			_, err := os.Lstat(filepath.Join(dir, name+end))
+			return err == nil
+		}) {
 			return name
 		}
 		name = fmt.Sprintf("%s~%d", base, n)

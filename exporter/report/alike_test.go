@@ -60,7 +60,7 @@ func TestOutliersOfAlikeRequests(t *testing.T) {
 func TestIncidents(t *testing.T) {
 	at := func(state timeline.State, in, term int64, silent *float64) *timeline.Record {
 		r := &timeline.Record{ConnectionID: uint64(in), Terminal: timeline.Terminal{State: state, Reason: "x", Evidence: map[string]any{}}}
-		r.Points.TIn, r.Points.TTerm = new(in*1e6), new(term*1e6)
+		r.Points.TIn, r.Points.TTerm, r.TInWallNS = new(in*1e6), new(term*1e6), new(in*1e6+1e18)
 		if silent != nil {
 			r.Terminal.Evidence["last_output_ms"] = *silent
 		}

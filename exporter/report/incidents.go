@@ -10,13 +10,12 @@ import (
 	"github.com/omnitap/omnitap/proxy/timeline"
 )
 
-// Incident is a burst of failures that are likely to have one cause: each came
-// within a second of the one before it. A stream that exceeded its deadline
+// Incident is a burst of failures, of several connections, that are likely to have
+// one cause: each came within a second of the one before it. A stream that exceeded its deadline
 // counts from when its server fell silent.
 type Incident struct {
-	// AtWallNS is when it began, null where the records hold no wall clock; Seconds
-	// is how long until its last failure.
-	AtWallNS *int64  `json:"at_wall_ns"`
+	// AtWallNS is when it began, Seconds how long until its last failure.
+	AtWallNS int64   `json:"at_wall_ns"`
 	Seconds  float64 `json:"seconds"`
 	// Failures counts attempts, Connections those that they were on.
 	Failures    int `json:"failures"`
@@ -42,10 +41,10 @@ const (
 
 // failure is what is kept of an attempt that failed.
 type failure struct {
-	at   int64 // CLOCK_MONOTONIC
-	wall *int64
-	conn uint64
-	kind string
+	at          int64 // CLOCK_MONOTONIC
+	wall        int64
+	clock, kind string // whose clock at is of; how it ended
+	conn        uint64
 }
 
 // failureOf returns what to keep of a record: failures that a part of the server,
@@ -57,30 +56,28 @@ func failureOf(r *timeline.Record) (failure, bool) {
 		return failure{}, false
 	}
 	in, term := r.Points.TIn, r.Points.TTerm
-	if in == nil || term == nil {
+	if in == nil || term == nil || r.TInWallNS == nil { // captures of different days have no clock in common
 		return failure{}, false
 	}
-	f := failure{at: *term, conn: r.ConnectionID, kind: string(r.Terminal.State) + "/" + r.Terminal.Reason}
+	f := failure{at: *term, conn: r.ConnectionID, clock: r.Node + "/" + r.RunID, kind: string(r.Terminal.State) + "/" + r.Terminal.Reason}
 	if ms, ok := r.Terminal.Evidence["last_output_ms"].(float64); ok && r.Terminal.State == timeline.DeadlineExceeded {
 		f.at = *in + int64(ms*1e6)
 	}
-	if r.TInWallNS != nil {
-		f.wall = new(*r.TInWallNS + f.at - *in)
-	}
+	f.wall = *r.TInWallNS + f.at - *in
 	return f, true
 }
 
 // incidents finds bursts of failures.
 func incidents(all []failure) []Incident {
 	out := []Incident{}
-	slices.SortFunc(all, func(a, b failure) int { return cmp.Compare(a.at, b.at) })
+	slices.SortFunc(all, func(a, b failure) int { return cmp.Or(cmp.Compare(a.clock, b.clock), cmp.Compare(a.at, b.at)) })
 	for from := 0; from < len(all); {
 		to := from + 1
-		for to < len(all) && all[to].at-all[to-1].at <= incidentGap {
+		for to < len(all) && all[to].clock == all[from].clock && all[to].at-all[to-1].at <= incidentGap {
 			to++
 		}
-		if to-from >= incidentMin {
-			out = append(out, incidentOf(all[from:to]))
+		if i := incidentOf(all[from:to]); i.Failures >= incidentMin && i.Connections > 1 {
+			out = append(out, i)
 		}
 		from = to
 	}
@@ -106,10 +103,7 @@ func incidentOf(burst []failure) Incident {
 // incidentNotes tells of each incident in a line.
 func (r Report) incidentNotes() (out []string) {
 	for _, i := range r.Incidents {
-		when := ""
-		if i.AtWallNS != nil {
-			when = " at " + time.Unix(0, *i.AtWallNS).UTC().Format("15:04:05.000") + " UTC"
-		}
+		when := " at " + time.Unix(0, i.AtWallNS).UTC().Format("15:04:05.000") + " UTC"
 		var kinds []string
 		for _, k := range i.Kinds {
 			kinds = append(kinds, fmt.Sprintf("%s %d", k.Name, k.N))

@@ -66,17 +66,42 @@ func (d dues) next(now int64) (time.Duration, bool) {
 
 // check looks at the connections for which something was due by mono.
 func (d *dues) check(mono int64) {
+	var unseen []*Handle
 	for len(*d) > 0 && (*d)[0].due < mono {
 		h := heap.Pop(d).(*Handle)
 		if h.broken {
 			continue
 		}
-		late := h.conn.Check(mono)
-		d.await(h, h.conn.Due())
+		if h.expired != nil && h.waiting() && h.spared < maxSpared { // its end may be there: it is looked at first
+			h.spared++
+			unseen = append(unseen, h)
+			continue
+		}
+		h.spared = 0
+		late := false
+		h.guard(mono, func() {
+			late = h.conn.Check(mono)
+			d.await(h, h.conn.Due())
+		})
 		if late && h.expired != nil {
 			h.expired()
+			h.expired = nil // once
 		}
 	}
+	for _, h := range unseen {
+		d.await(h, mono)
+	}
+}
+
+// maxSpared bounds how often in a row a connection is spared because something of it
+// was not looked at: there always is where bytes flow without end.
+const maxSpared = 8
+
+// waiting reports whether something of the connection was not looked at yet.
+func (h *Handle) waiting() bool {
+	h.w.mu.Lock()
+	defer h.w.mu.Unlock()
+	return h.number > h.w.looked
 }
 
 // grace is how much later than its moment a limit is looked at, at least: what
@@ -126,6 +151,17 @@ func (c *Conn) Check(mono int64) (late bool) {
 	return late
 }
 
+// Overdue reports whether a deadline has passed with its exchange or turn still
+// open.
+func (c *Conn) Overdue() bool {
+	for _, x := range c.open {
+		if x != c.tunnel && x.b.Overdue() {
+			return true
+		}
+	}
+	return c.socket != nil && c.socket.ses.Overdue()
+}
+
 // Aborted notes that the relay cut the connection at mono because of a deadline.
 func (c *Conn) Aborted(mono int64) {
 	c.now = mono
@@ -154,7 +190,7 @@ func (c *Conn) Oldest() int64 {
 		return c.socket.ses.Oldest()
 	}
 	for _, x := range c.open {
-		if x != c.tunnel {
+		if x != c.tunnel && x.b.Waits() {
 			in, _ := x.b.Opened()
 			return in
 		}

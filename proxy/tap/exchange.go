@@ -122,7 +122,7 @@ func (x *exchange) requestEnd(off int64) {
 
 // gap notes bytes that were not kept.
 func (x *exchange) gap(dir Dir, n int64) {
-	x.b.Analysis("truncated", fmt.Sprintf("%d bytes were dropped ahead of analysis", n))
+	x.b.Dropped(n)
 	if dir == Client {
 		x.reqOver, x.reqBody = true, nil
 		x.reqSum, x.reqGap = nil, true

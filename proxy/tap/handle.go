@@ -33,6 +33,7 @@ type Handle struct {
 	broken bool  // the reader failed
 	tape   *tape // where a capture goes, nil for none
 	due    int64 // when something is due
+	spared int   // how often it was put off
 	place  int   // in the worker's dues, from 1; 0 for none
 	idle   atomic.Bool
 	oldest atomic.Int64 // when the oldest exchange that is not over began, 0 for none
@@ -228,25 +229,38 @@ func (h *Handle) look(b *batch, i int32) {
 	if idle := h.conn.Idle(); idle != h.idle.Load() {
 		h.idle.Store(idle)
 	}
-	if at := h.conn.Oldest(); at != h.oldest.Load() {
-		h.oldest.Store(at)
+	if h.broken {
+		return
 	}
-	h.w.dues.await(h, h.conn.Due())
+	h.guard(0, func() {
+		if at := h.conn.Oldest(); at != h.oldest.Load() {
+			h.oldest.Store(at)
+		}
+		due := h.conn.Due()
+		if h.expired != nil && h.conn.Overdue() { // passed unnoticed: it was looked at late
+			due = 1
+		}
+		h.w.dues.await(h, due)
+	})
 }
 
-// guarded looks at an item. A fault of the reader ends the reading of its own
-// connection, with records that say so; the relay and everybody else go on.
-func (h *Handle) guarded(it *item) {
+// guarded looks at an item.
+func (h *Handle) guarded(it *item) { h.guard(it.mono, func() { h.one(it) }) }
+
+// guard calls f. A fault of the reader ends the reading of its own connection, with
+// records that say so; the relay and everybody else go on.
+func (h *Handle) guard(mono int64, f func()) {
 	defer func() {
 		if r := recover(); r != nil {
 			h.broken = true
 			h.w.a.faults.Add(1)
 			h.w.a.log.Error("the reader failed: its connection is not analysed any more", "fault", fmt.Sprint(r), "stack", string(debug.Stack()))
-			h.conn.fail(it.mono)
+			h.conn.fail(mono)
 			h.tape.stop("the reader failed")
+			h.oldest.Store(0)
 		}
 	}()
-	h.one(it)
+	f()
 }
 
 func (h *Handle) one(it *item) {

@@ -76,12 +76,12 @@ func (a *Analyzer) Open(n uint64, identify Identify) *Handle {
 }
 
 // Oldest returns when the first byte of the oldest exchange or turn came that is
-// not over, as CLOCK_MONOTONIC nanoseconds (0 for none), and on how many
-// connections one is under way.
+// not over, as CLOCK_MONOTONIC nanoseconds (0 for none), and on how many connections
+// one is under way. What can not be read any more is none.
 func (a *Analyzer) Oldest() (mono int64, busy int) {
 	for _, w := range a.workers {
-		w.mu.Lock()
-		for h := range w.open {
+		w.allMu.Lock()
+		for h := range w.all {
 			at := h.oldest.Load()
 			if at == 0 {
 				continue
@@ -90,7 +90,7 @@ func (a *Analyzer) Oldest() (mono int64, busy int) {
 				mono = at
 			}
 		}
-		w.mu.Unlock()
+		w.allMu.Unlock()
 	}
 	return mono, busy
 }
@@ -112,23 +112,26 @@ type worker struct {
 	number uint64 // of the batch, from 1
 	looked uint64 // the last batch that was looked at to its end
 	armed  bool
-	open   map[*Handle]struct{}
+
+	// all has its own lock: whoever asks for the oldest exchange holds up no byte.
+	allMu sync.Mutex // protects all
+	all   map[*Handle]struct{}
 }
 
 func newWorker(a *Analyzer) *worker {
-	return &worker{a: a, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1), batch: &batch{}, number: 1, open: map[*Handle]struct{}{}}
+	return &worker{a: a, wake: make(chan struct{}, 1), hurry: make(chan struct{}, 1), batch: &batch{}, number: 1, all: map[*Handle]struct{}{}}
 }
 
 func (w *worker) remember(h *Handle) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.open[h] = struct{}{}
+	w.allMu.Lock()
+	defer w.allMu.Unlock()
+	w.all[h] = struct{}{}
 }
 
 func (w *worker) forget(h *Handle) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.open, h)
+	w.allMu.Lock()
+	defer w.allMu.Unlock()
+	delete(w.all, h)
 }
 
 func signal(c chan struct{}) {
@@ -139,6 +142,7 @@ func signal(c chan struct{}) {
 }
 
 func (w *worker) run(ctx context.Context) {
+	yieldToForwarding()
 	pause := time.NewTimer(time.Hour)
 	pause.Stop()
 	alarm := time.NewTimer(time.Hour)

@@ -83,6 +83,7 @@ func (t *tunnel) feed(dir Dir, p []byte, off int64) {
 func (t *tunnel) gap(dir Dir, n int64) {
 	f := &t.dir[dir]
 	f.begun = true
+	t.ses.Dropped(n)
 	f.scan.Skip(n)
 }
 

@@ -10,6 +10,7 @@ package timeline
 
 import (
 	"crypto/sha256"
+	"fmt"
 	"hash"
 	"slices"
 
@@ -116,6 +117,8 @@ type Builder struct {
 	warnings          []string
 
 	analysis, analysisReason string
+	dropped                  int64 // bytes ahead of analysis
+	slow                     bool  // the relay itself took long over a chunk
 	event                    *Event
 	delays                   []float32
 	pending                  []pendingWrite
@@ -324,7 +327,10 @@ func (b *Builder) SocketRefused(f *dialect.Failure, off int64) {
 func (b *Builder) Discard() { b.done = true }
 
 // Tunnel notes that the connection is a tunnel from here.
-func (b *Builder) Tunnel() { b.tunnel = true }
+func (b *Builder) Tunnel() {
+	b.tunnel = true
+	b.limits.next = never // the request was answered
+}
 
 // Flow returns the exchange's flow as far as method and path tell.
 func (b *Builder) Flow() string { return flowOf(b.method, b.path) }
@@ -366,11 +372,24 @@ func (b *Builder) Analysis(level, reason string) {
 	}
 }
 
+// Dropped notes that n bytes of the exchange were dropped ahead of analysis.
+func (b *Builder) Dropped(n int64) {
+	b.dropped += n
+	if b.analysis == "full" || b.analysisReason == "" || b.dropped > n {
+		b.analysis, b.analysisReason = "truncated", fmt.Sprintf("%d bytes were dropped ahead of analysis", b.dropped)
+	}
+}
+
+// relayLagNS is how long the relay itself may take over a chunk before its record
+// says so.
+const relayLagNS = 50e6
+
 // Wrote notes that everything read so far was accepted by the client's socket
 // at mono, after the write had blocked for waited nanoseconds.
 func (b *Builder) Wrote(mono, waited int64) {
 	b.waited += waited
 	for _, p := range b.pending {
+		b.slow = b.slow || mono-p.mono-waited > relayLagNS
 		if len(b.delays) < maxChunks {
 			b.delays = append(b.delays, float32(mono-p.mono)/1e3)
 		}

@@ -133,6 +133,8 @@ func cutShort(f *facts) (state State, reason, by string) {
 		return TransportError, c.upstream, "server"
 	case c.lost != "":
 		return TransportError, c.lost, "server"
+	case c.unread != "" && !c.shutdown: // its end may lie in what was not seen: nobody else is blamed
+		return HarnessError, "analysis_incomplete", "relay"
 	case c.left != 0:
 		return ClientCancelled, "client_closed", "client"
 	case c.over:
@@ -147,8 +149,6 @@ func cutShort(f *facts) (state State, reason, by string) {
 		return ClientCancelled, "half_closed", "client"
 	case c.shutdown:
 		return HarnessError, "proxy_shutdown", "relay"
-	case c.unread != "":
-		return HarnessError, "analysis_incomplete", "relay"
 	case c.server == RST && !f.begun:
 		return TransportError, "reset_before_answer", "server"
 	case c.server == RST:
@@ -239,10 +239,11 @@ func judge(f *facts) (state State, reason, by string) {
 
 // Phases of an exchange, as Terminal.Phase has them.
 const (
-	phaseHeaders   = "before_headers"
-	phaseNoContent = "before_first_content"
-	phaseContent   = "content"
-	phaseDone      = "done"
+	// PhaseBeforeHeaders is the phase of what nothing was answered to.
+	PhaseBeforeHeaders = "before_headers"
+	phaseNoContent     = "before_first_content"
+	phaseContent       = "content"
+	phaseDone          = "done"
 )
 
 // phase says how far an exchange had come.
@@ -251,7 +252,7 @@ func phase(f *facts) string {
 	case f.marker || f.complete:
 		return phaseDone
 	case !f.begun:
-		return phaseHeaders
+		return PhaseBeforeHeaders
 	case !f.text && !f.audio && !f.other:
 		return phaseNoContent
 	}

@@ -152,10 +152,10 @@ func (b *Builder) settle() {
 		return
 	}
 	switch {
-	case c.aborted != 0:
-		b.at[pTerm] = place{c.aborted, 0}
 	case b.said != nil && b.said.event:
 		b.at[pTerm] = place{b.said.at.mono, 0}
+	case c.aborted != 0:
+		b.at[pTerm] = place{c.aborted, 0}
 	case b.interrupted != nil: // the flow has no event for it
 		b.at[pTerm] = place{b.interrupted.mono, 0}
 	case b.complete && b.bodyBytes > 0:
@@ -307,7 +307,7 @@ func (b *Builder) measureSound(r *Record) {
 	}
 	r.Audio = a
 	frames, counted := s.frames()
-	if b.analysis == "truncated" && !b.askLost {
+	if b.analysis == "truncated" && !b.askLost || b.close.unread != "" { // there may be more
 		counted = false
 	}
 	if s.opaque > 0 && s.container != audio.Raw && s.container != audio.WAV {
@@ -484,6 +484,9 @@ func (b *Builder) notes(r *Record, f *facts) {
 	}
 	if b.waited > int64(b.cfg.SlowClientMS)*1e6 {
 		b.Flag("client_slow")
+	}
+	if b.slow {
+		b.Flag("relay_lag")
 	}
 	if b.limits.stalls > 0 || b.limits.told && b.state != Success {
 		b.Flag("audio_stall")

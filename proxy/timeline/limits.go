@@ -16,6 +16,7 @@ type limits struct {
 	phase string // how far the exchange had come then
 	quiet bool   // sound stayed away then
 
+	frames  int64 // of sound that were reckoned with
 	dry     int64 // when a player that never waited has nothing left; 0 ahead of t_audio
 	told    bool  // audio_stall was told for the silence at hand
 	stalls  int   // silences over the limit that ended
@@ -27,19 +28,28 @@ const never = math.MaxInt64
 
 // Events that tell of a limit.
 const (
-	eventDeadline = "deadline"
+	// EventDeadline says that a deadline passed, at its moment.
+	EventDeadline = "deadline"
 	eventStall    = "audio_stall"
 )
 
 // Alarm reports whether an event is for a person who watches, too: such events go
 // out even where no others are wanted (Config.NoEvents). Status is the phase of the
 // exchange then.
-func (e *Event) Alarm() bool { return e.Event == eventDeadline || e.Event == eventStall }
+func (e *Event) Alarm() bool { return e.Event == EventDeadline || e.Event == eventStall }
+
+// Waits reports whether the exchange's end is still to come, for all that can be
+// seen: not where it has ended in some way, and not where its end could pass unseen.
+func (b *Builder) Waits() bool {
+	c := &b.close
+	ended := b.done || b.tunnel || b.marker.mono != 0 || b.complete || b.interrupted != nil || c.upstream != "" || c.harness != "" || c.left != 0 || c.frameBy != 0 || c.aborted != 0
+	return !ended && c.unread == "" && c.lost == "" && c.badFrames == "" && !b.ambiguous && b.analysis != "lost"
+}
 
 // Due returns the moment at which a limit is reached if nothing else happens, 0
 // for none.
 func (b *Builder) Due() int64 {
-	if b.done || b.marker.mono != 0 || b.limits.next == never {
+	if b.limits.next == never || !b.Waits() {
 		return 0
 	}
 	return b.limits.next
@@ -48,12 +58,15 @@ func (b *Builder) Due() int64 {
 // Check tells of the limits that were passed by mono, which no later read is
 // older than, and reports whether the deadline has passed with the end still out.
 func (b *Builder) Check(mono int64) (late bool) {
-	if b.done || b.marker.mono != 0 {
+	if !b.Waits() {
 		return false
 	}
 	b.passed(mono)
 	return b.limits.late
 }
+
+// Overdue reports whether the deadline has passed with the end still out.
+func (b *Builder) Overdue() bool { return b.limits.late && b.Waits() }
 
 // Aborted notes that the relay cut the connection at mono because of a deadline:
 // the exchange's own, or that of another one which shared it.
@@ -63,6 +76,9 @@ func (b *Builder) Aborted(mono int64) { b.close.aborted = mono }
 // moment comes in time.
 func (b *Builder) passed(mono int64) {
 	l := &b.limits
+	if b.tunnel || b.ambiguous {
+		return
+	}
 	for l.next < mono {
 		stall, deadline := b.stallDue(), b.deadlineDue()
 		l.next = min(stall, deadline)
@@ -76,7 +92,7 @@ func (b *Builder) passed(mono int64) {
 		}
 		l.late, l.phase = true, b.phaseNow()
 		l.quiet = l.told
-		b.alarm(eventDeadline, deadline)
+		b.alarm(EventDeadline, deadline)
 	}
 }
 
@@ -103,21 +119,21 @@ func (b *Builder) deadlineDue() int64 {
 	return never
 }
 
-// sounded notes that frames of sound came, which end a silence.
-func (b *Builder) sounded(frames int64) {
+// sounded notes that sound came, which ends a silence.
+func (b *Builder) sounded() {
 	l := &b.limits
-	if b.at[pAudio].mono == 0 {
+	frames, ok := b.snd.frames()
+	if b.at[pAudio].mono == 0 || !ok || frames == l.frames {
 		return
 	}
-	if away := b.now - l.dry; l.dry != 0 && away >= int64(b.cfg.AudioStallMS)*int64(time.Millisecond) {
+	limit := int64(b.cfg.AudioStallMS) * int64(time.Millisecond)
+	if away := b.now - l.dry; l.dry != 0 && limit > 0 && away >= limit {
 		l.stalls++
 		l.longest = max(l.longest, away)
 	}
-	if l.dry == 0 { // smaller chunks came before
-		frames, _ = b.snd.frames()
-	}
 	rate, _ := b.snd.rate()
-	l.told, l.dry = false, max(l.dry, b.now)+frames*int64(time.Second)/int64(rate)
+	l.told, l.dry = false, max(l.dry, b.now)+(frames-l.frames)*int64(time.Second)/int64(rate)
+	l.frames = frames
 	b.renew()
 }
 
@@ -127,7 +143,7 @@ func (b *Builder) phaseNow() string {
 	case b.marker.mono != 0 || b.complete:
 		return phaseDone
 	case !b.answered():
-		return phaseHeaders
+		return PhaseBeforeHeaders
 	case b.textUnits == 0 && b.reasoning.Units == 0 && !b.tool && (b.snd == nil || b.snd.bytes+b.snd.opaque == 0):
 		return phaseNoContent
 	}
@@ -157,7 +173,10 @@ func outOfTime(s State) bool {
 // inTime names the state of an exchange whose deadline, if it had one, is looked at.
 func (b *Builder) inTime(f *facts, state State, reason, by string) (State, string, string) {
 	b.passed(b.at[pTerm].mono)
-	aborted := b.close.aborted != 0 && !f.marker && !f.complete && f.said == nil
+	aborted := b.close.aborted != 0 && !f.marker && !f.complete && f.said == nil && b.close.harness == ""
+	if b.close.aborted == 0 && b.at[pTerm].mono <= b.at[pIn].mono+int64(b.cfg.Deadline) { // it ended in time; what came later was no part of it
+		b.limits.late = false
+	}
 	switch l := &b.limits; {
 	case !l.late && aborted:
 		return HarnessError, "aborted_with_another", "relay"

@@ -142,7 +142,10 @@ func (b *Builder) sound() *sound {
 	if b.snd == nil {
 		b.snd = newSound(b.cfg, func() int64 { return b.now })
 		b.snd.listener = b.listener()
-		b.snd.model, b.snd.hop = b.cfg.Rates[b.model], b.cfg.Hops[b.model]
+		b.snd.model = b.cfg.Rates[b.model]
+		if u := b.chunkUnit(); u == "event" || u == "message" || u == "http_chunk" { // reads are cut by the network
+			b.snd.hop = b.cfg.Hops[b.model]
+		}
 		if b.answer.Rate > 0 || b.answer.Channels > 0 {
 			b.snd.hint(audio.Format{Rate: b.answer.Rate, Channels: b.answer.Channels}, b.answer.RateFrom, b.answer.RateFrom)
 			b.snd.nominal = b.turn != nil && b.turn.Nominal
@@ -160,6 +163,7 @@ func (b *Builder) heard() {
 	if s.ear != nil && s.ear.found {
 		b.setAt(pAudible, s.ear.at)
 	}
+	b.sounded()
 }
 
 func (b *Builder) chunkSound(off int64) {
@@ -169,7 +173,6 @@ func (b *Builder) chunkSound(off int64) {
 		return
 	}
 	c := s.chunks[n-1]
-	b.sounded(c.frames)
 	b.chunkOut("output_chunk", int64(n-1), off, c.bytes, c.frames, false)
 }
 

@@ -4,20 +4,26 @@ import (
 	"bytes"
 	"iter"
 
+	"github.com/omnitap/omnitap/proxy/timeline"
 	"github.com/omnitap/omnitap/proxy/wire/dialect"
 )
 
 // unbegun yields when each of what was asked for and is not begun was asked for:
-// its turn's t_in; and whether its deadline was told of.
+// its turn's t_in; and whether its deadline was told of. What may well never be
+// answered is none: a commit that a create has to follow, speech that the model need
+// not answer.
 func (s *Session) unbegun() iter.Seq2[int64, *bool] {
 	return func(yield func(int64, *bool) bool) {
+		if s.ends.unread != "" || s.ends.broken != "" { // an answer could pass unseen
+			return
+		}
 		for i := range s.early {
-			if e := &s.early[i]; e.m.Kind == dialect.Ask && !yield(e.at.First, &e.late) {
+			if e := &s.early[i]; e.m.Kind == dialect.Ask && string(e.m.Type) != typeCommit && !yield(e.at.First, &e.late) {
 				return
 			}
 		}
 		for _, a := range s.asks {
-			if !yield(a.mono(), &a.late) {
+			if s.owes(a) && !yield(a.mono(), &a.late) {
 				return
 			}
 		}
@@ -27,6 +33,15 @@ func (s *Session) unbegun() iter.Seq2[int64, *bool] {
 			}
 		}
 	}
+}
+
+// typeCommit is the message that ends an input, and asks for an answer in some forms
+// alone.
+const typeCommit = "input_audio_buffer.commit"
+
+// owes reports whether an ask is sure to be answered.
+func (s *Session) owes(a *ask) bool {
+	return !a.server && !a.weak && s.form != dialect.Segments && (a.source != srcCommit || s.form != dialect.Responses)
 }
 
 // next returns what asked for the sentence that is spoken next, nil where none
@@ -72,13 +87,54 @@ func (s *Session) Check(mono int64) (over bool) {
 	for _, t := range s.open {
 		over = t.b.Check(mono) || over
 	}
-	if s.cfg.Deadline > 0 {
-		for at, late := range s.unbegun() {
-			*late = *late || at+int64(s.cfg.Deadline) < mono
-			over = over || *late
+	return s.lateAsks(mono) || over
+}
+
+// Overdue reports whether the deadline of a turn has passed with its end still out.
+func (s *Session) Overdue() bool {
+	for _, t := range s.open {
+		if t.b.Overdue() {
+			return true
 		}
 	}
+	for _, late := range s.unbegun() {
+		if *late {
+			return true
+		}
+	}
+	return false
+}
+
+// lateAsks tells of deadlines of what is not begun that passed by mono, and reports
+// whether there are any.
+func (s *Session) lateAsks(mono int64) (over bool) {
+	if s.cfg.Deadline <= 0 {
+		return false
+	}
+	for at, late := range s.unbegun() {
+		if due := at + int64(s.cfg.Deadline); !*late && due < mono {
+			*late = true
+			s.alarm(due)
+		}
+		over = over || *late
+	}
 	return over
+}
+
+// alarm tells that a deadline passed of a turn that has no name yet: the session's
+// stands for it.
+func (s *Session) alarm(mono int64) {
+	if s.sink == nil {
+		return
+	}
+	e := timeline.Event{
+		RunID: timeline.Text(s.id.RunID), Node: timeline.Text(s.id.Node), RequestID: s.info.RequestID, SessionID: timeline.Text(s.info.RequestID),
+		Attempt: 1, Event: timeline.EventDeadline, MonoNS: mono, Status: timeline.PhaseBeforeHeaders,
+	}
+	if s.id.WallOffset != nil {
+		e.WallNS = timeline.N(mono + *s.id.WallOffset)
+	}
+	s.sink.Event(&e)
 }
 
 // mono is when an ask counts from: its turn's t_in.
@@ -99,8 +155,9 @@ func (s *Session) Oldest() int64 {
 		}
 	}
 	for _, t := range s.open {
-		in, _ := t.b.Opened()
-		sooner(in)
+		if in, _ := t.b.Opened(); t.b.Waits() {
+			sooner(in)
+		}
 	}
 	for at := range s.unbegun() {
 		sooner(at)

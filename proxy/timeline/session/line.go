@@ -70,7 +70,7 @@ func (s *Session) over0(mono int64) int64 {
 func (s *Session) closed(r *timeline.Session) {
 	e := &s.ends
 	r.Close.By = [...]string{"unknown", "client", "server"}[e.first]
-	if e.shutdown && e.first == 0 {
+	if (e.shutdown || e.aborted != 0) && e.first == 0 {
 		r.Close.By = "relay"
 	}
 	for d, f := range e.frames {

@@ -93,6 +93,7 @@ type Session struct {
 	now   int64
 
 	analysis, reason string
+	dropped          int64  // bytes ahead of analysis
 	superseded       bool   // an end of speech that nothing answered was given up
 	partial          string // why a message of the client is not known
 	flags            []string
@@ -140,6 +141,7 @@ func (s *Session) Busy() bool {
 // Now sets the stamp of the read whose bytes are looked at next.
 func (s *Session) Now(mono int64) {
 	s.now = mono
+	s.lateAsks(mono)
 	for _, t := range s.open {
 		t.b.Now(mono)
 	}
@@ -429,8 +431,14 @@ func (s *Session) Violation(server bool, why string) {
 	s.ends.broken = why
 }
 
+// Dropped notes that n bytes of the session were dropped ahead of analysis.
+func (s *Session) Dropped(n int64) { s.dropped += n }
+
 // Quiet notes that bytes of a side were not kept: what they held is not known.
 func (s *Session) Quiet(reason string) {
+	if s.dropped > 0 {
+		reason += fmt.Sprintf(" (%d bytes were dropped ahead of analysis)", s.dropped)
+	}
 	s.Analysis("lost", reason)
 	for _, t := range s.open {
 		t.b.Analysis("lost", reason)

@@ -33,10 +33,13 @@ const (
 	// bendFloor is restFloor for bends.
 	bendFloor = 32
 	// suspect is the ratio of bends from which a border gets a second look.
-	suspect = 0.5
+	suspect = 0.8
 )
 
-func (b *border) setRate(rate int) { b.size = max(predictMin, min(rate/100, predictors)) }
+func (b *border) setRate(rate int) {
+	b.size = max(predictMin, min(rate/100, predictors))
+	b.headN = min(b.headN, b.size)
+}
 
 func (b *border) begin(frame int64) { b.headN, b.from = 0, frame }
 

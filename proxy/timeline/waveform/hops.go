@@ -1,6 +1,9 @@
 package waveform
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // hops compares the lengths of chunks with the model's frame hop, where that is
 // known: a model makes whole frames, so every chunk has the same remainder (none,
@@ -88,18 +91,21 @@ func (h *hops) finding() Finding {
 	if !ok {
 		return notMeasured(name, fmt.Sprintf("%d chunks between the first and the last follow no rule in hops of %d", judged, h.cfg.Hop))
 	}
+	if rule.frames != 0 { // whoever cuts elsewhere has a rule of its own
+		return notMeasured(name, fmt.Sprintf("chunks have %d samples beyond whole hops of %d as a rule", rule.frames, h.cfg.Hop))
+	}
 	odd := judged - rule.n
 	if odd == 0 {
 		return passed(name, 0, 0)
 	}
-	first := remainder{at: place{chunk: int(^uint(0) >> 1)}}
+	first := remainder{at: place{chunk: math.MaxInt}}
 	for _, x := range h.seen {
 		if x.n > 0 && x.frames != rule.frames && x.at.chunk < first.at.chunk {
 			first = x
 		}
 	}
 	hop := int64(h.cfg.Hop)
-	lacks := ((rule.frames-first.frames)%hop + hop) % hop
+	lacks := (hop - first.frames) % hop
 	return failed(name, first.at, float64(odd), 0, "%d of %d chunks are no whole hops of %d as the others are: the first of them lacks %d samples, or has %d too many", odd, judged, hop, lacks, hop-lacks)
 }
 
@@ -109,5 +115,5 @@ func (h *hops) amount() string {
 	if h.cfg.Hop <= 0 || judged < bordersNeeded || rule.n < judged || rule.frames == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; every chunk but the last has %d samples beyond whole hops of %d, it lacks %d", rule.frames, h.cfg.Hop, int64(h.cfg.Hop)-rule.frames)
+	return fmt.Sprintf("; every chunk between the first and the last has %d samples beyond whole hops of %d: it lacks %d, or has %d too many", rule.frames, h.cfg.Hop, int64(h.cfg.Hop)-rule.frames, rule.frames)
 }

@@ -82,7 +82,7 @@ func values(x []int16, p []byte) []int16 {
 // compare looks for the chunk's first values in what came before it.
 func (o *overlap) compare() {
 	var b, h [2 * overlapMax]byte
-	back, head := o.last(b[:], o.headN), o.last(h[:2*o.headN], 0)
+	back, head := o.last(b[:2*o.headN], o.headN), o.last(h[:2*o.headN], 0) // no overlap is longer than the head
 	if o.same, o.tired = longest(back, head); o.same < overlapMin {
 		return
 	}

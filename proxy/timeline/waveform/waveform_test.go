@@ -207,7 +207,7 @@ func TestAmountAtBorders(t *testing.T) {
 		c[i] = c[i][:len(c[i])-555]
 	}
 	known, unknown := look(Config{Hop: 1920}, c...)["border_jumps"], look(Config{}, c...)["border_jumps"]
-	if want := "1365 samples beyond whole hops of 1920, it lacks 555"; !strings.Contains(known.Reason, want) || strings.Contains(unknown.Reason, "lacks") {
+	if want := "1365 samples beyond whole hops of 1920: it lacks 555"; !strings.Contains(known.Reason, want) || strings.Contains(unknown.Reason, "lacks") {
 		t.Errorf("with the hop: %q; without: %q", known.Reason, unknown.Reason)
 	}
 	c = cut(tone(4*rate, 220, .5), 19200)
@@ -366,23 +366,25 @@ func FuzzCuts(f *testing.F) {
 
 // BenchmarkStream tells what a sample frame costs, all checks on.
 func BenchmarkStream(b *testing.B) {
-	for name, x := range map[string][]float64{"voice": voice(2400*50, 1), "tone": tone(2400*50, 1000, .5), "silence": zeros(2400 * 50)} {
-		b.Run(name, func(b *testing.B) {
-			p := s16(x)
-			s := New(Config{})
-			s.Format(mono16, rate)
-			b.ReportAllocs()
-			n := 0
-			for b.Loop() {
-				for c := range slices.Chunk(p, 4800) {
-					s.Begin()
-					s.Samples(c)
-					s.End()
-					n += len(c) / 2
+	for name, x := range map[string][]float64{"voice": voice(2400*50, 1), "noise": noise(2400*50, .1, 1), "tone": tone(2400*50, 1000, .5), "silence": zeros(2400 * 50)} {
+		for _, chunk := range []int{480, 1920, 9600} {
+			b.Run(fmt.Sprintf("%s/%d", name, chunk), func(b *testing.B) {
+				p := s16(x)
+				s := New(Config{})
+				s.Format(mono16, rate)
+				b.ReportAllocs()
+				n := 0
+				for b.Loop() {
+					for c := range slices.Chunk(p, 2*chunk) {
+						s.Begin()
+						s.Samples(c)
+						s.End()
+						n += len(c) / 2
+					}
 				}
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/frame")
-		})
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/frame")
+			})
+		}
 	}
 }
 
