@@ -251,6 +251,7 @@ func (c *child) usage(tb testing.TB, gc ...string) (cpu, mem int64) {
 type pacer struct {
 	ln      net.Listener
 	chunk   []byte
+	chunks  [][]byte // the same and those that follow, in turn
 	load    workload
 	streams chan *net.TCPConn
 }
@@ -261,11 +262,14 @@ func startPacer(tb testing.TB, w workload) *pacer {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	p := &pacer{ln: ln, load: w, streams: make(chan *net.TCPConn, 8192), chunk: w.event}
-	if w.greeting == "" {
-		p.chunk = append(fmt.Appendf(nil, "%x\r\n", len(w.event)), w.event...)
-		p.chunk = append(p.chunk, "\r\n"...)
+	p := &pacer{ln: ln, load: w, streams: make(chan *net.TCPConn, 8192)}
+	for _, e := range w.events {
+		if w.greeting == "" {
+			e = slices.Concat(fmt.Appendf(nil, "%x\r\n", len(e)), e, []byte("\r\n"))
+		}
+		p.chunks = append(p.chunks, e)
 	}
+	p.chunk = p.chunks[0]
 	go func() {
 		for {
 			c, err := ln.Accept()
@@ -297,6 +301,7 @@ const (
 // stream is one open stream through a relay.
 type stream struct {
 	up, down net.Conn
+	next     int // the event that comes next
 }
 
 // open opens a stream and takes its head.
@@ -334,9 +339,11 @@ func (s *stream) close() {
 
 // pump sends n events through the stream, each when the one before has arrived,
 // and adds the times from just ahead of the send to arrival.
-func (s *stream) pump(chunk []byte, n int, took []time.Duration) ([]time.Duration, error) {
+func (s *stream) pump(chunks [][]byte, n int, took []time.Duration) ([]time.Duration, error) {
 	buf := make([]byte, 64<<10)
 	for range n {
+		chunk := chunks[s.next%len(chunks)]
+		s.next++
 		// a stream's pace, not a wait for anything: 15 to 25 ms, so that streams do not fall into step
 		time.Sleep(15*time.Millisecond + rand.N(10*time.Millisecond))
 		t := time.Now()
@@ -359,23 +366,30 @@ func (s *stream) pump(chunk []byte, n int, took []time.Duration) ([]time.Duratio
 // a WebSocket: what the server says before the events, which are frames.
 type workload struct {
 	name, path, head, greeting string
-	event                      []byte
+	events                     [][]byte // all of one length, which follow each other
 }
 
 // workloads are text deltas, raw chunks of 80 ms, base64 audio.
 func workloads() []workload {
 	text := `data: {"id":"chatcmpl-q1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,"finish_reason":null,"token_ids":null}],"modality":"text"}` + "\n\n"
-	pcm := make([]byte, 3840)
-	for i := range pcm {
-		pcm[i] = byte(i * 7)
+	sound := func(pcm []byte) []byte {
+		return []byte(`data: {"id":"chatcmpl-q1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"` + base64.StdEncoding.EncodeToString(pcm) + `"},"logprobs":null,"finish_reason":null}],"usage":{"prompt_tokens":7,"total_tokens":7,"completion_tokens":0},"modality":"audio"}` + "\n\n")
 	}
-	b64 := strings.Repeat("AAECAwQF", 800)
-	sound := `data: {"id":"chatcmpl-q1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"` + b64 + `"},"logprobs":null,"finish_reason":null}],"usage":{"prompt_tokens":7,"total_tokens":7,"completion_tokens":0},"modality":"audio"}` + "\n\n"
 	return []workload{
-		{"sse220", "/v1/chat/completions", sseHead, "", []byte(text)},
-		{"raw3840", "/v1/audio/speech", pcmHead, "", pcm},
-		{"b64audio6400", "/v1/chat/completions", sseHead, "", []byte(sound)},
+		{"sse220", "/v1/chat/completions", sseHead, "", [][]byte{[]byte(text)}},
+		{"raw3840", "/v1/audio/speech", pcmHead, "", spoken(3840, func(pcm []byte) []byte { return pcm })},
+		{"b64audio6400", "/v1/chat/completions", sseHead, "", spoken(4800, sound)},
 	}
+}
+
+// spoken is 20 s of sound made like speech in events of so many bytes of it.
+func spoken(size int, event func([]byte) []byte) (out [][]byte) {
+	for pcm := range slices.Chunk(madeSpeech(), size) {
+		if len(pcm) == size {
+			out = append(out, event(pcm))
+		}
+	}
+	return out
 }
 
 // frame is a server's frame of one message.
@@ -405,17 +419,13 @@ func socketWorkloads() []workload {
 	created := text(`{"type":"session.created","session":{"id":"sess_1","object":"realtime.session","type":"realtime","model":"m"},"event_id":"event_0"}`)
 	realtime := created + text(`{"type":"response.created","response":{"id":"`+id+`","status":"in_progress"},"event_id":"event_0"}`)
 	speech := text(`{"type":"audio.start","utterance_index":0,"sentence_index":0,"sentence_text":"Hello.","format":"pcm","sample_rate":24000}`)
-	pcm := make([]byte, 3840)
-	for i := range pcm {
-		pcm[i] = byte(i * 7)
-	}
-	sound := delta("output_audio", base64.StdEncoding.EncodeToString(noise(4800)))
+	sound := func(pcm []byte) []byte { return delta("output_audio", base64.StdEncoding.EncodeToString(pcm)) }
 	deflated := "Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover\r\n"
 	return []workload{
-		{"ws220", "/v1/realtime", socketHead + "\r\n", realtime, frame(1, delta("output_text", " word"), false)},
-		{"ws3840", "/v1/audio/speech/stream", socketHead + "\r\n", speech, frame(2, pcm, false)},
-		{"ws6400", "/v1/realtime", socketHead + "\r\n", realtime, frame(1, sound, false)},
-		{"ws6400deflate", "/v1/realtime", socketHead + deflated + "\r\n", realtime, frame(1, deflate(sound), true)},
+		{"ws220", "/v1/realtime", socketHead + "\r\n", realtime, [][]byte{frame(1, delta("output_text", " word"), false)}},
+		{"ws3840", "/v1/audio/speech/stream", socketHead + "\r\n", speech, spoken(3840, func(pcm []byte) []byte { return frame(2, pcm, false) })},
+		{"ws6400", "/v1/realtime", socketHead + "\r\n", realtime, spoken(4800, func(pcm []byte) []byte { return frame(1, sound(pcm), false) })},
+		{"ws6400deflate", "/v1/realtime", socketHead + deflated + "\r\n", realtime, [][]byte{frame(1, deflate(sound(noise(4800))), true)}},
 	}
 }
 
@@ -491,7 +501,7 @@ func benchRelay(b *testing.B, w workload) {
 			if c := children[k]; c != nil {
 				before, _ = c.usage(b)
 			}
-			took[k] = append(took[k], pumpAll(b, k, streams[k], p.chunk)...)
+			took[k] = append(took[k], pumpAll(b, k, streams[k], p.chunks)...)
 			if c := children[k]; c != nil {
 				after, _ := c.usage(b)
 				cpu[k] += after - before
@@ -502,13 +512,13 @@ func benchRelay(b *testing.B, w workload) {
 }
 
 // pumpAll pumps a round through all streams at once.
-func pumpAll(b *testing.B, kind string, streams []*stream, chunk []byte) []time.Duration {
+func pumpAll(b *testing.B, kind string, streams []*stream, chunks [][]byte) []time.Duration {
 	var mu sync.Mutex
 	var all []time.Duration
 	var wg sync.WaitGroup
 	for _, s := range streams {
 		wg.Go(func() {
-			took, err := s.pump(chunk, benchRound, make([]time.Duration, 0, benchRound))
+			took, err := s.pump(chunks, benchRound, make([]time.Duration, 0, benchRound))
 			if err != nil {
 				b.Errorf("%s: %v", kind, err)
 			}

@@ -15,10 +15,10 @@ type border struct {
 	headN int
 	from int64 // the chunk's first frame
 
-	judged  int  // borders looked at: those with sound on both sides
-	flagged tale // borders with a jump
-	broken  tale // borders with a break
-	worst   float64
+	judged  int     // borders looked at: those with sound on both sides
+	flagged tale    // borders with a jump
+	broken  tale    // borders with a break
+	worst   float64 // of those above the jump
 	hops    hops
 }
 
@@ -83,7 +83,7 @@ func (b *border) judge(at place, silent float64) {
 	if bends(t, h) < suspect {
 		return
 	}
-	ratio := surprise(t, h)
+	ratio := surprise(t, h, b.cfg.BorderJump)
 	b.worst = max(b.worst, ratio)
 	if ratio > b.cfg.BorderJump {
 		b.flagged.add(at)

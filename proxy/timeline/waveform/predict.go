@@ -21,8 +21,9 @@ const (
 
 // surprise says how far the values around a border lie from what both sides lead to
 // expect, in units of the largest rest within the side that expects: the smaller
-// one of both directions, so that an onset is none.
-func surprise(tail, head []int16) float64 {
+// one of both directions, so that an onset is none. It is 0 where it is not above
+// least, which is told far sooner.
+func surprise(tail, head []int16, least float64) float64 {
 	var ahead, behind [predictors + order]float64
 	n, m := min(len(tail), predictors), min(len(head), predictors)
 	if n < predictMin || m < predictMin {
@@ -35,6 +36,10 @@ func surprise(tail, head []int16) float64 {
 	for i := range lookAhead {
 		x[n+i] = float64(head[i])
 	}
+	first := unexpected(x, least)
+	if first == 0 {
+		return 0
+	}
 	y := behind[:m+lookAhead]
 	for i, v := range head[:m] {
 		y[m-1-i] = float64(v)
@@ -42,27 +47,31 @@ func surprise(tail, head []int16) float64 {
 	for i := range lookAhead {
 		y[m+i] = float64(tail[len(tail)-1-i])
 	}
-	return min(unexpected(x), unexpected(y))
+	return min(first, unexpected(y, least))
 }
 
 // lookAhead is how many values behind a border are predicted.
 const lookAhead = 2
 
 // unexpected is the largest rest of the last values, by a prediction from all
-// before them, over the largest rest of those.
-func unexpected(x []float64) float64 {
+// before them, over the largest rest of those; 0 where it is not above least.
+func unexpected(x []float64, least float64) float64 {
 	n := len(x) - lookAhead
 	a := predictor(x[:n])
-	var inside, across float64
-	for i := order; i < len(x); i++ {
+	rest := func(i int) float64 {
 		r := x[i]
 		for j, c := range a {
 			r += c * x[i-1-j]
 		}
-		if r = math.Abs(r); i < n {
-			inside = max(inside, r)
-		} else {
-			across = max(across, r)
+		return math.Abs(r)
+	}
+	across, inside := 0.0, 0.0
+	for i := n; i < len(x); i++ {
+		across = max(across, rest(i))
+	}
+	for i := n - 1; i >= order; i-- {
+		if inside = max(inside, rest(i)); across <= least*(inside+restFloor) {
+			return 0
 		}
 	}
 	return across / (inside + restFloor)

@@ -432,3 +432,22 @@ func FuzzDropout(f *testing.F) {
 		}
 	})
 }
+
+// FuzzMeasure: a quick look at values finds what a close one does, as far as it is
+// asked for.
+func FuzzMeasure(f *testing.F) {
+	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
+	f.Add([]byte{0xff, 0x7f, 1, 0, 0, 0x80, 0xff, 0x3f, 0, 0x40, 0xff, 0xbf, 0, 0xc0})
+	f.Fuzz(func(t *testing.T, p []byte) {
+		p = p[:len(p)&^1]
+		if len(p) == 0 {
+			return
+		}
+		got, want := measureMono(p), measure(values(make([]int16, len(p)/2), p))
+		clips := func(s stats) bool { return s.low <= -full || s.high >= full }
+		zero := func(s stats) bool { return s.low == 0 && s.high == 0 }
+		if got.n != want.n || got.sum != want.sum || got.sq != want.sq || clips(got) != clips(want) || zero(got) != zero(want) {
+			t.Errorf("%x: %+v, want %+v", p, got, want)
+		}
+	})
+}
