@@ -142,7 +142,6 @@ func signal(c chan struct{}) {
 }
 
 func (w *worker) run(ctx context.Context) {
-	yieldToForwarding()
 	pause := time.NewTimer(time.Hour)
 	pause.Stop()
 	alarm := time.NewTimer(time.Hour)
