@@ -877,8 +877,7 @@ func (o program) killed(t *testing.T) {
 			}
 		})
 	}
-	begin := time.Now()
-	waitCase(t, "half a second of traffic", func() bool { return time.Since(begin) > 500*time.Millisecond })
+	busy := lateness(500 * time.Millisecond)
 	at := time.Now()
 	p.signal(t, syscall.SIGKILL)
 	p.wait(t)
@@ -894,9 +893,12 @@ func (o program) killed(t *testing.T) {
 		}
 		seen[r.RequestID] = true
 	}
+	// on the way to the file lie the loop, two timers and two goroutines, and each waits
+	// for its turns on a machine that is busy: there the bound says little
+	allowed := 100*time.Millisecond + 20*busy
 	old, lost := 0, []string{}
 	for id, end := range finished {
-		if age := at.Sub(end); age > 100*time.Millisecond {
+		if age := at.Sub(end); age > allowed {
 			old++
 			if !seen[id] {
 				lost = append(lost, fmt.Sprintf("%s of %v before", id, age))
@@ -904,12 +906,25 @@ func (o program) killed(t *testing.T) {
 		}
 	}
 	if old < 10 || len(lost) > 0 {
-		t.Errorf("%d requests older than 100 ms, lost: %q, want many and none", old, lost)
+		t.Errorf("%d requests older than %v (the machine is late by %v), lost: %q, want many and none", old, allowed, busy, lost)
 	}
 	code, _, errOut := runApp(t, "report", dir)
 	if code != 0 || !strings.Contains(errOut, "not closed") {
 		t.Errorf("report = %d, says %q, want 0 and that the run was not closed", code, errOut)
 	}
+}
+
+// lateness returns, after d, how late a thread that wants to run every millisecond
+// was at most.
+func lateness(d time.Duration) (most time.Duration) {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for begin, last := time.Now(), time.Now(); time.Since(begin) < d; {
+		<-tick.C
+		now := time.Now()
+		most, last = max(most, now.Sub(last)-time.Millisecond), now
+	}
+	return most
 }
 
 // keepsRuns: a second run never goes into the first one's directory.
