@@ -64,7 +64,7 @@ lint: ## go vet, golangci-lint, module tidiness
 .PHONY: test
 test: clients ## all tests with the race detector; needs gcc, curl, nginx, npm, Chromium and Python 3.11 or 3.12
 	@for c in gcc curl nginx node; do command -v $$c >/dev/null || { echo "make test: $$c is missing" >&2; exit 1; }; done
-	OMNITAP_CLIENTS=$(clients_python) go test -race -shuffle=on $(TESTFLAGS) $(PKG)
+	OMNITAP_CLIENTS=$(clients_python) go test -race -p 1 -shuffle=on $(TESTFLAGS) $(PKG)
 	go test -run AllocatesNothing ./proxy/...
 
 .PHONY: test-real

@@ -412,10 +412,13 @@ func TestC40NothingIsHeldBack(t *testing.T) {
 		{"events by seven bytes", chatRequest(caseChatBody), stream, 7},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			res := exchangeCase(t, nil, c.request, endFIN, cutEvery(c.answer, c.size)...)
-			if d := res.rec.OwnDelayUS; d == nil || d.P50 > 5000 {
-				t.Errorf("own_delay_us = %+v, want p99 below 5 ms", d)
+			var d *timeline.Delay
+			for range 3 { // of a chunk or two: a machine that is busy for a moment is no delay of ours
+				if d = exchangeCase(t, nil, c.request, endFIN, cutEvery(c.answer, c.size)...).rec.OwnDelayUS; d != nil && d.P99 <= 5000 {
+					return
+				}
 			}
+			t.Errorf("own_delay_us = %+v three times, want p99 below 5 ms", d)
 		})
 	}
 	t.Run("chunks", func(t *testing.T) {
