@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/omnitap/omnitap/proxy/tap"
 )
 
 // clock gives CLOCK_MONOTONIC nanoseconds and turns the kernel's wall-clock
@@ -21,9 +21,9 @@ type clock struct {
 	lag    atomic.Int64 // the longest time from a receive stamp to its read since it was asked for
 }
 
-// lagged notes how long bytes had waited to be read.
+// lagged notes how long bytes had waited to be read; none is 0.
 func (c *clock) lagged(ns int64) {
-	if ns > c.lag.Load() {
+	if ns = max(ns, 1); ns > c.lag.Load() {
 		c.lag.Store(ns) // of two at once one counts
 	}
 }
@@ -45,25 +45,13 @@ func newClock() *clock {
 	best := int64(math.MaxInt64)
 	for range 16 {
 		t0 := time.Now()
-		m := monotonic()
+		m := tap.Monotonic()
 		if d := int64(time.Since(t0)); d < best {
 			best, c.start, c.mono0 = d, t0, m-d/2
 		}
 	}
 	c.sample(c.now())
 	return c
-}
-
-// Monotonic returns CLOCK_MONOTONIC nanoseconds, the clock of all stamps.
-func Monotonic() int64 { return monotonic() }
-
-// monotonic asks the kernel; now is cheaper.
-func monotonic() int64 {
-	var ts unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) != nil {
-		return 0
-	}
-	return ts.Nano()
 }
 
 // now returns CLOCK_MONOTONIC nanoseconds: Go's own monotonic reading is of the

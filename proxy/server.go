@@ -71,8 +71,12 @@ func (s *Server) ClockSteps() int64 { return s.clock.steps.Load() }
 
 // Lag returns the longest time that bytes had waited in the kernel before the relay
 // read them since it was last asked: what the relay, or the machine, was late by. A
-// client that does not read makes its server's bytes wait, too.
-func (s *Server) Lag() time.Duration { return time.Duration(s.clock.lag.Swap(0)) }
+// client that does not read makes its server's bytes wait, too. It is false where no
+// read had a stamp of the kernel's.
+func (s *Server) Lag() (time.Duration, bool) {
+	ns := s.clock.lag.Swap(0)
+	return time.Duration(ns), ns > 0
+}
 
 // Open returns the number of open connections.
 func (s *Server) Open() int {

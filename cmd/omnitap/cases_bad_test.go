@@ -237,10 +237,10 @@ func TestZeroLength(t *testing.T) {
 	empty := []labelled{wavLabel(""), wavLabel(wavHead(24000, 1, 0)), wavLabel(wavHead(24000, 1, 0xFFFFFFFF)), wavLabel("RIFF"), {"audio/pcm", "pcm", ""}}
 	for i, l := range empty {
 		for form, send := range labelForms() {
+			if l.bytes == "RIFF" && form != "body" && form != "body of a length" {
+				continue // an event of four bytes is two samples
+			}
 			t.Run(fmt.Sprintf("%d/%s", i, form), func(t *testing.T) {
-				if l.bytes == "RIFF" && form != "body" && form != "body of a length" {
-					t.Skip("an event of four bytes is two samples")
-				}
 				rec := send(t, l)
 				if form == "realtime" {
 					wantTerminal(t, rec, timeline.InvalidOutput, "no_audio") // it has a transcript

@@ -307,3 +307,21 @@ func wavSamples(t *testing.T, path string) []int {
 	}
 	return buf.Data
 }
+
+// TestReplaySavesAudio: the sound of a capture, and a folder that cannot be had.
+func TestReplaySavesAudio(t *testing.T) {
+	capture := filepath.Join("..", "..", "testdata", "captures", "sglang-omni", "speech-pcm-lost-samples.wire.jsonl")
+	if _, err := os.Stat(capture); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "sound")
+	mustRun(t, "replay", "--save-audio", dir, capture)
+	found, err := filepath.Glob(filepath.Join(dir, "000001-*.wav"))
+	if err != nil || len(found) != 1 || len(wavSamples(t, found[0])) == 0 {
+		t.Errorf("files %q, %v; want one with samples", found, err)
+	}
+	file := writeFile(t, "file", "x")
+	if code, _, text := runApp(t, "replay", "--save-audio", filepath.Join(file, "x"), capture); code != exitEnvironment || !strings.Contains(text, "folder for sound") {
+		t.Errorf("replay = %d, says %q; want %d and the folder", code, text, exitEnvironment)
+	}
+}

@@ -646,11 +646,25 @@ func (o program) starts(t *testing.T) {
 	var health struct {
 		Status string `json:"status"`
 		Open   int    `json:"open_connections"`
+		Busy   int    `json:"in_flight"`
+
+		Oldest *float64 `json:"oldest_in_flight_ms"`
+		Lag    *float64 `json:"read_lag_ms"`
 	}
 	getJSON(t, admin+"/healthz", &health)
-	if health.Status != "ok" || health.Open != 1 {
-		t.Errorf("/healthz = %+v, want ok, 1 connection", health)
+	if health.Status != "ok" || health.Open != 1 || health.Lag == nil || *health.Lag <= 0 || *health.Lag > 5000 {
+		t.Errorf("/healthz = %+v, want ok, 1 connection, and a lag", health)
 	}
+	waitCase(t, "an idle relay", func() bool {
+		getJSON(t, admin+"/healthz", &health)
+		return health.Busy == 0 && health.Oldest == nil && health.Lag == nil // nothing is not 0
+	})
+	caseSend(t, c, "POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n") // the rest does not come
+	waitCase(t, "a request in flight", func() bool {
+		getJSON(t, admin+"/healthz", &health)
+		return health.Busy == 1 && health.Oldest != nil && *health.Oldest > 0
+	})
+	leave(c, true)
 	p.stop(t)
 	if !strings.HasSuffix(p.output(), dir+"\n") {
 		t.Errorf("serve prints %q, want the run directory last", p.output())

@@ -74,12 +74,16 @@ func (a *app) replay(f *replayFlags, files []string) (err error) {
 	cfg.Timeline.Deadline = max(f.deadline, 0)
 	var damaged error
 	if f.saveAudio != "" {
-		saver, err := audiofile.New(f.saveAudio, nil)
-		if err != nil {
-			return exitWith(exitEnvironment, err)
+		saver, ferr := audiofile.New(f.saveAudio, nil)
+		if ferr != nil {
+			return exitWith(exitEnvironment, ferr)
 		}
 		saver.Wait()
-		defer func() { err = errors.Join(err, exitWith(exitEnvironment, saver.Close())) }()
+		defer func() {
+			if cerr := saver.Close(); err == nil {
+				err = exitWith(exitEnvironment, cerr)
+			}
+		}()
 		cfg.Timeline.Listen = saver.Listen
 	}
 	for n, name := range files {

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -291,19 +292,40 @@ func (s *service) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		oldest, busy := s.analyzer.Oldest()
-		_, _ = fmt.Fprintf(w, "{\"status\":\"ok\",\"open_connections\":%d,\"in_flight\":%d,\"oldest_in_flight_ms\":%.1f,\"read_lag_ms\":%.3f,\"analysis_queued_bytes\":%d,\"analysis_dropped_bytes\":%d,\"reader_faults\":%d,\"clock_steps\":%d}\n",
-			s.server.Open(), busy, age(oldest), float64(s.server.Lag())/1e6, s.analyzer.Queued(), s.analyzer.Dropped(), s.analyzer.Faults(), s.server.ClockSteps())
+		_ = json.NewEncoder(w).Encode(s.health()) // who does not take it is gone
 	})
 	return mux
 }
 
-// age returns how many milliseconds ago a CLOCK_MONOTONIC stamp was, 0 for none.
-func age(mono int64) float64 {
-	if mono == 0 {
-		return 0
+// health is what /healthz says; null is what there is nothing of.
+type health struct {
+	Status      string `json:"status"`
+	Connections int    `json:"open_connections"`
+	// InFlight is the connections with a request or turn under way, OldestMS how long
+	// ago the oldest of these came.
+	InFlight int      `json:"in_flight"`
+	OldestMS *float64 `json:"oldest_in_flight_ms"`
+	// ReadLagMS is how long bytes waited to be read at worst since it was last asked.
+	ReadLagMS *float64 `json:"read_lag_ms"`
+	Queued    int64    `json:"analysis_queued_bytes"`
+	Dropped   int64    `json:"analysis_dropped_bytes"`
+	Faults    int64    `json:"reader_faults"`
+	Steps     int64    `json:"clock_steps"`
+}
+
+func (s *service) health() health {
+	h := health{
+		Status: "ok", Connections: s.server.Open(), Queued: s.analyzer.Queued(), Dropped: s.analyzer.Dropped(),
+		Faults: s.analyzer.Faults(), Steps: s.server.ClockSteps(),
 	}
-	return float64(proxy.Monotonic()-mono) / 1e6
+	oldest, busy := s.analyzer.Oldest()
+	if h.InFlight = busy; oldest != 0 {
+		h.OldestMS = new(float64(tap.Monotonic()-oldest) / 1e6)
+	}
+	if lag, ok := s.server.Lag(); ok {
+		h.ReadLagMS = new(float64(lag) / 1e6)
+	}
+	return h
 }
 
 func (a *app) serve(ctx context.Context, f *serveFlags) error {

@@ -44,8 +44,8 @@ type Config struct {
 	// hand-over alone costs.
 	Off bool `yaml:"off"`
 	// Latency is how long bytes may wait before they are looked at: 30ms.
-	// With the run directory's own 20 ms, a kill loses less than the last 100 ms, on a busy
-	// machine too.
+	// With the run directory's own 20 ms, a kill loses less than the last 100 ms, but on a
+	// machine that has no time to spare.
 	Latency time.Duration `yaml:"latency"`
 
 	// sessions is what WebSocket sessions of one server share.

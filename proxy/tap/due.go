@@ -108,8 +108,8 @@ func (h *Handle) waiting() bool {
 // came before it has been handed over by then.
 const grace = int64(10 * time.Millisecond)
 
-// monotonic returns CLOCK_MONOTONIC nanoseconds, the clock of all stamps.
-func monotonic() int64 {
+// Monotonic returns CLOCK_MONOTONIC nanoseconds, the clock of all stamps.
+func Monotonic() int64 {
 	var ts unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) != nil {
 		return 0

@@ -149,7 +149,7 @@ func (w *worker) run(ctx context.Context) {
 	spare := &batch{}
 	for {
 		alarm.Stop()
-		if wait, any := w.dues.next(monotonic()); any {
+		if wait, any := w.dues.next(Monotonic()); any {
 			alarm.Reset(max(0, wait))
 		}
 		select {
@@ -166,7 +166,7 @@ func (w *worker) run(ctx context.Context) {
 			case <-w.hurry:
 			case <-ctx.Done():
 			}
-			now := monotonic()
+			now := Monotonic()
 			spare, more = w.take(spare)
 			w.look(spare)
 			w.dues.check(now - grace)

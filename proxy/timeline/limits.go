@@ -19,8 +19,7 @@ type limits struct {
 	frames  int64 // of sound that were reckoned with
 	dry     int64 // when a player that never waited has nothing left; 0 ahead of t_audio
 	told    bool  // audio_stall was told for the silence at hand
-	stalls  int   // silences over the limit that ended
-	longest int64 // the longest of them
+	stalled bool  // a silence over the limit ended
 }
 
 // never is a moment that does not come.
@@ -128,8 +127,7 @@ func (b *Builder) sounded() {
 	}
 	limit := int64(b.cfg.AudioStallMS) * int64(time.Millisecond)
 	if away := b.now - l.dry; l.dry != 0 && limit > 0 && away >= limit {
-		l.stalls++
-		l.longest = max(l.longest, away)
+		l.stalled = true
 	}
 	rate, _ := b.snd.rate()
 	l.told, l.dry = false, max(l.dry, b.now)+(frames-l.frames)*int64(time.Second)/int64(rate)

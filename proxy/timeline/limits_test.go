@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/omnitap/omnitap/proxy/wire/audio"
+	"github.com/omnitap/omnitap/proxy/wire/dialect"
 )
 
 // limited returns a builder of a request that came at 10 ms and has a deadline of
@@ -151,6 +152,31 @@ func TestStallByTheSamples(t *testing.T) {
 			}
 			if (told > 0) != c.want {
 				t.Errorf("%d stalls told, want some %v", told, c.want)
+			}
+		})
+	}
+}
+
+// TestRelayLag: what the relay itself took is told apart from a client that does not
+// read.
+func TestRelayLag(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		took, blocked int64
+		want          bool
+	}{{"quick", 1, 0, false}, {"slow", 60, 0, true}, {"held up by the client", 60, 30, false}} {
+		t.Run(c.name, func(t *testing.T) {
+			k := &kept{}
+			cfg := Config{}.WithDefaults()
+			b := New(&cfg, Identity{OwnID: "r"}, k, 10*msec, 1)
+			b.Request("POST", "/v1/chat/completions", "application/json", "")
+			at(b, 20).AnswerStart(20*msec, 1)
+			b.AnswerHead(200, Answer{ContentType: "text/event-stream", Events: true})
+			at(b, 30).Event(&dialect.Event{Tokens: -1, Text: []byte("Hi")}, 100)
+			b.Wrote((30+c.took)*msec, c.blocked*msec)
+			b.Finish()
+			if got := slices.Contains(k.record.Flags, "relay_lag"); got != c.want {
+				t.Errorf("relay_lag = %v, want %v", got, c.want)
 			}
 		})
 	}
