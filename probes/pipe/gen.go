@@ -1,0 +1,3 @@
+package pipe
+
+//go:generate go tool bpf2go -no-global-types -cc clang -target amd64 -tags linux -go-package pipe bpf ../../bpf/pipe.bpf.c -- -I../../bpf -O2 -Wall -Werror

@@ -1,0 +1,3 @@
+package proc
+
+//go:generate go tool bpf2go -no-global-types -cc clang -target amd64 -tags linux -go-package proc bpf ../../bpf/proc.bpf.c -- -I../../bpf -O2 -Wall -Werror

@@ -1,0 +1,3 @@
+package zmq
+
+//go:generate go tool bpf2go -no-global-types -cc clang -target amd64 -tags linux -go-package zmq bpf ../../bpf/zmq.bpf.c -- -I../../bpf -O2 -Wall -Werror
