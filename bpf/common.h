@@ -97,7 +97,7 @@ struct {
 } events SEC(".maps");
 
 struct counts {
-	__u64 hits;  /* of a watched process */
+	__u64 hits;  /* program runs of a watched process */
 	__u64 sent;  /* put into the ring */
 	__u64 lost;  /* no room in the ring, or in a map */
 	__u64 beats; /* heartbeats */

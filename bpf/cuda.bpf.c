@@ -92,6 +92,9 @@ int exit_told(struct pt_regs *ctx)
 		return 0;
 	struct call c = *p;
 	bpf_map_delete_elem(&calls, &k);
+	struct stage *s = watched(ids);
+	if (s)
+		count_hit(s, F_CUDA);
 	RESERVE(e, with_args);
 	fill(&e->e, P_CUDA_CALL, ids);
 	e->e.enter = c.enter;

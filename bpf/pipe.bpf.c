@@ -41,6 +41,7 @@ static __always_inline int begin(struct trace_event_raw_sys_enter *ctx, __u8 cal
 			n->beats++;
 		return 0;
 	}
+	count_hit(s, F_PIPE);
 	struct file *f = file_of(ctx->args[0]);
 	if (!f || mode_of(f) != S_IFIFO)
 		return 0;
@@ -49,7 +50,6 @@ static __always_inline int begin(struct trace_event_raw_sys_enter *ctx, __u8 cal
 		return 0;
 	struct io c = {.enter = bpf_ktime_get_ns(), .buf = (const void *)ctx->args[1], .len = ctx->args[2], .fd = ctx->args[0], .call = call};
 	bpf_map_update_elem(&calls, &ids, &c, BPF_ANY);
-	count_hit(s, F_PIPE);
 	return 0;
 }
 
@@ -61,6 +61,9 @@ static __always_inline int end(struct trace_event_raw_sys_exit *ctx, __u8 probe)
 		return 0;
 	struct io c = *p;
 	bpf_map_delete_elem(&calls, &ids);
+	struct stage *s = watched(ids);
+	if (s)
+		count_hit(s, F_PIPE);
 	if (ctx->ret <= 0)
 		return 0;
 	__u32 n = MIN((__u64)ctx->ret, PIPE_HEAD);

@@ -121,8 +121,11 @@ int on_switch(__u64 *ctx)
 		count_hit(p, F_SCHED);
 		account(prev->pid, prev_tgid, (state & 0xff) ? BLOCKED : RUNNABLE, now);
 	}
-	if (n)
+	if (n) {
+		if (!p)
+			count_hit(n, F_SCHED);
 		account(next->pid, next_tgid, RUNNING, now);
+	}
 	return 0;
 }
 

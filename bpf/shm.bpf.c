@@ -89,6 +89,8 @@ static __always_inline int begin(const char *path, __s64 flags, __s32 fd)
 	struct stage *s = watched(ids);
 	if (!s)
 		return 0;
+	if (!(s->flags & STAGE_SELF))
+		count_hit(s, F_SHM);
 	if (path && !in_shm(path))
 		return 0;
 	struct call c = {.enter = bpf_ktime_get_ns(), .path = path, .flags = flags, .fd = fd};
@@ -198,9 +200,11 @@ int enter_ftruncate(struct trace_event_raw_sys_enter *ctx)
 {
 	__u64 ids = current_ids();
 	struct stage *s = watched(ids);
-	if (!s || kind_of(ids, ctx->args[0]) != FD_SEGMENT)
+	if (!s || s->flags & STAGE_SELF)
 		return 0;
 	count_hit(s, F_SHM);
+	if (kind_of(ids, ctx->args[0]) != FD_SEGMENT)
+		return 0;
 	return tell_fd(P_FTRUNCATE, ids, ctx->args[0], 0, ctx->args[1]);
 }
 
@@ -209,9 +213,11 @@ int enter_flock(struct trace_event_raw_sys_enter *ctx)
 {
 	__u64 ids = current_ids();
 	struct stage *s = watched(ids);
-	if (!s || kind_of(ids, ctx->args[0]) != FD_LOCK)
+	if (!s || s->flags & STAGE_SELF)
 		return 0;
 	count_hit(s, F_SHM);
+	if (kind_of(ids, ctx->args[0]) != FD_LOCK)
+		return 0;
 	struct call c = {.enter = bpf_ktime_get_ns(), .flags = ctx->args[1], .fd = ctx->args[0]};
 	bpf_map_update_elem(&calls, &ids, &c, BPF_ANY);
 	return tell_fd(P_FLOCK_ENTER, ids, ctx->args[0], ctx->args[1], 0);
@@ -226,6 +232,9 @@ int exit_flock(struct trace_event_raw_sys_exit *ctx)
 		return 0;
 	struct call call = *c;
 	bpf_map_delete_elem(&calls, &ids);
+	struct stage *s = watched(ids);
+	if (s)
+		count_hit(s, F_SHM);
 	RESERVE(e, plain);
 	fill(&e->e, P_FLOCK_EXIT, ids);
 	e->e.enter = call.enter;
@@ -241,13 +250,13 @@ int enter_close(struct trace_event_raw_sys_enter *ctx)
 {
 	__u64 ids = current_ids();
 	struct stage *s = watched(ids);
-	if (!s)
+	if (!s || s->flags & STAGE_SELF)
 		return 0;
+	count_hit(s, F_SHM);
 	struct fd_key f = {.tgid = ids >> 32, .fd = ctx->args[0]};
 	if (!bpf_map_lookup_elem(&fds, &f))
 		return 0;
 	bpf_map_delete_elem(&fds, &f);
-	count_hit(s, F_SHM);
 	return tell_fd(P_CLOSE, ids, ctx->args[0], 0, 0);
 }
 

@@ -47,6 +47,7 @@ static __always_inline int begin(__s32 fd, const void *buf, __u64 len, __u8 call
 			n->beats++;
 		return 0;
 	}
+	count_hit(s, F_SOCKET);
 	__u16 family = family_of(file_of(fd));
 	if (family != AF_UNIX && family != AF_INET && family != AF_INET6)
 		return 0;
@@ -55,7 +56,6 @@ static __always_inline int begin(__s32 fd, const void *buf, __u64 len, __u8 call
 		return 0;
 	struct io c = {.enter = bpf_ktime_get_ns(), .buf = buf, .len = len, .fd = fd, .family = family, .call = call};
 	bpf_map_update_elem(&calls, &ids, &c, BPF_ANY);
-	count_hit(s, F_SOCKET);
 	return 0;
 }
 
@@ -102,6 +102,9 @@ static __always_inline int end(struct trace_event_raw_sys_exit *ctx, __u8 probe)
 		return 0;
 	struct io c = *p;
 	bpf_map_delete_elem(&calls, &ids);
+	struct stage *s = watched(ids);
+	if (s)
+		count_hit(s, F_SOCKET);
 	if (ctx->ret <= 0)
 		return 0;
 	__u64 ret = ctx->ret;

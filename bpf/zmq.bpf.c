@@ -52,6 +52,13 @@ struct content {
 	__u64 size;
 };
 
+static __always_inline void hit(__u64 ids)
+{
+	struct stage *s = watched(ids);
+	if (s)
+		count_hit(s, F_ZMQ);
+}
+
 /* locate finds the bytes of a message of any type. */
 static __always_inline bool locate(const void *msg, struct content *c, __u8 *type, __u8 *flags)
 {
@@ -155,6 +162,7 @@ int exit_send(struct pt_regs *ctx)
 	struct frame *f = bpf_map_lookup_elem(&sends, &ids);
 	if (!f)
 		return 0;
+	hit(ids);
 	if (RET(ctx) < 0) { /* EAGAIN: it is tried again */
 		bpf_map_delete_elem(&sends, &ids);
 		return 0;
@@ -211,6 +219,7 @@ int exit_msg_recv(struct pt_regs *ctx)
 		return 0;
 	struct recv r = *p;
 	bpf_map_delete_elem(&recvs, &ids);
+	hit(ids);
 	if (RET(ctx) < 0)
 		return 0;
 	struct content c = {};

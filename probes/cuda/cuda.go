@@ -66,23 +66,26 @@ func Load(w *kernel.Watch, c Config) (*kernel.Family, error) {
 	return kernel.Load(kernel.Config{Name: "cuda", Spec: spec, Watch: w, RingBytes: c.RingBytes, Variables: vars, Multi: c.Multi})
 }
 
-// Attach probes one libcuda, given by a path that omnitap can open. Functions that the
-// library lacks are left out and returned.
-func Attach(f *kernel.Family, library string, launches bool) (absent []string, err error) {
-	symbols, err := kernel.Symbols(library)
+// Attach probes one libcuda, given by a path that omnitap can open, and returns what it
+// found there; functions that the library lacks are left out.
+func Attach(f *kernel.Family, library string, launches bool) (map[string]kernel.Symbol, error) {
+	var names []string
+	for _, fn := range Functions {
+		if launches || !fn.Launch {
+			names = append(names, fn.Name)
+		}
+	}
+	found, err := kernel.Symbols(library, names...)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("cuda: %w", err)
 	}
 	var fns []kernel.Function
 	for i, fn := range Functions {
-		switch {
-		case fn.Launch && !launches:
-			continue
-		case !symbols[fn.Name]:
-			absent = append(absent, fn.Name)
+		s, ok := found[fn.Name]
+		if !ok {
 			continue
 		}
-		k := kernel.Function{Symbol: fn.Name, Entry: "enter_told", Return: "exit_told", Cookie: uint64(i)}
+		k := kernel.Function{Symbol: fn.Name, Offset: s.At(), Entry: "enter_told", Return: "exit_told", Cookie: uint64(i)}
 		if fn.Bytes {
 			k.Cookie |= cookieBytes
 		}
@@ -92,9 +95,9 @@ func Attach(f *kernel.Family, library string, launches bool) (absent []string, e
 		fns = append(fns, k)
 	}
 	if len(fns) == 0 {
-		return absent, fmt.Errorf("cuda: %s has none of the driver's functions", library)
+		return nil, fmt.Errorf("cuda: the library has none of the driver's functions")
 	}
-	return absent, f.Functions(library, fns)
+	return found, f.Functions(library, fns)
 }
 
 // Name words the events of this family: which function a call was.

@@ -135,3 +135,6 @@ func Keep(f *Family, err error) (*Family, error) {
 	}
 	return nil, errors.Join(err, f.Close())
 }
+
+// Programs returns the object's programs. They belong to the family.
+func (f *Family) Programs() map[string]*ebpf.Program { return f.coll.Programs }

@@ -63,7 +63,7 @@ func TestTryLive(t *testing.T) {
 				for _, l := range strings.Split(string(m), "\n") {
 					if i := strings.Index(l, "/"); i > 0 && strings.Contains(l[i:], "libzmq") && !libs[l[i:]] {
 						libs[l[i:]] = true
-						fmt.Fprintln(out, "# lib", l[i:], zmq.Attach(fs[3], l[i:]))
+						fmt.Fprintln(out, "# lib", l[i:], func() error { _, err := zmq.Attach(fs[3], l[i:]); return err }())
 					}
 				}
 			}

@@ -21,8 +21,8 @@ const headBytes = 96
 // calls names the system calls of Send and Recv (bpf/file.h).
 var calls = [...]string{"", "write", "sendto", "sendmsg", "writev", "read", "recvfrom", "recvmsg", "readv"}
 
-// Batch collects the events of several rings. What an event points to is valid until
-// the next Reset.
+// Batch collects the events of several rings. The events are valid until the next
+// Reset, what they point to belongs to whoever takes it.
 type Batch struct {
 	Events []event.Event
 	bytes  []byte
@@ -30,10 +30,10 @@ type Batch struct {
 	names  map[[16]byte]string
 }
 
-// Reset empties the batch and keeps its memory.
+// Reset empties the batch.
 func (b *Batch) Reset() {
 	clear(b.Events)
-	b.Events, b.bytes = b.Events[:0], b.bytes[:0]
+	b.Events = b.Events[:0]
 	if len(b.names) > 4096 {
 		b.names = nil
 	}
@@ -118,13 +118,20 @@ func (b *Batch) payload(e *event.Event, data []byte, path, head, tail int) {
 	}
 }
 
-// copy keeps bytes for as long as the batch. A slice that was handed out stays good
-// when the store has to grow.
+// copy puts bytes into a block that is never used again: an allocation for many small
+// frames.
 func (b *Batch) copy(p []byte) []byte {
+	if cap(b.bytes)-len(b.bytes) < len(p) {
+		b.bytes = make([]byte, 0, max(blockBytes, len(p)))
+	}
 	n := len(b.bytes)
 	b.bytes = append(b.bytes, p...)
 	return b.bytes[n:len(b.bytes):len(b.bytes)]
 }
+
+// blockBytes is the size of a block of payloads: one frame that is kept keeps its
+// whole block.
+const blockBytes = 16 << 10
 
 // name returns a comm as a string, the same one for the same bytes.
 func (b *Batch) name(c [16]byte) string {

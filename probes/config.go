@@ -1,0 +1,176 @@
+package probes
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/omnitap/omnitap/probes/event"
+)
+
+// Mode says whether a family is used.
+type Mode string
+
+// The modes: Auto uses a family where there is something for it to see.
+const (
+	Auto Mode = "auto"
+	On   Mode = "on"
+	Off  Mode = "off"
+)
+
+// Family is the configuration that every family has.
+type Family struct {
+	Use Mode `yaml:"use"`
+	// RingKiB is the size of its ring: a power of two, at least 4.
+	RingKiB int `yaml:"ring_kib"`
+}
+
+// Config is the stages block of the configuration. The zero value means the defaults.
+type Config struct {
+	// Budget is the share of a core that probing may cost a stage: default 0.01. Beyond
+	// it probes are taken away, dearest luxury first, and the record says so.
+	Budget float64 `yaml:"budget"`
+	// Scan is how often processes are looked for apart from what the kernel tells:
+	// default 2 s.
+	Scan time.Duration `yaml:"scan"`
+	// Rules is a file that tells the stages of other servers (configs/stages.yaml).
+	Rules string `yaml:"rules"`
+	// Names overrides the names of stages by number.
+	Names map[int]string `yaml:"names"`
+
+	SHM    Family `yaml:"shm"`
+	ZMQ    Family `yaml:"zmq"`
+	Pipe   Family `yaml:"pipe"`
+	Socket Family `yaml:"socket"`
+	CUDA   Family `yaml:"cuda"`
+	Sched  Family `yaml:"sched"`
+	Proc   Family `yaml:"proc"`
+	// Launches counts kernel launches too: called at launch rate, off by default.
+	Launches bool `yaml:"cuda_launches"`
+	// LeastCopy is the bytes from which a CUDA copy is told one by one: default 64 KiB.
+	LeastCopy uint64 `yaml:"cuda_least_copy"`
+}
+
+// Defaults of Config.
+const (
+	DefaultBudget  = 0.01
+	DefaultScan    = 2 * time.Second
+	defaultRingKiB = 1024
+)
+
+// families lists the blocks by name.
+func (c *Config) families() map[string]*Family {
+	return map[string]*Family{
+		"shm": &c.SHM, "zmq": &c.ZMQ, "pipe": &c.Pipe, "socket": &c.Socket, "cuda": &c.CUDA, "sched": &c.Sched, "proc": &c.Proc,
+	}
+}
+
+// WithDefaults fills in what is not set.
+func (c Config) WithDefaults() Config {
+	c.Budget = cmp.Or(c.Budget, DefaultBudget)
+	c.Scan = cmp.Or(c.Scan, DefaultScan)
+	for _, f := range c.families() {
+		f.Use = cmp.Or(f.Use, Auto)
+		f.RingKiB = cmp.Or(f.RingKiB, defaultRingKiB)
+	}
+	return c
+}
+
+// Validate returns an error that names the first key with a bad value.
+func (c Config) Validate() error {
+	c = c.WithDefaults()
+	if c.Budget < 0 || c.Budget > 1 {
+		return fmt.Errorf("stages.budget must be between 0 and 1 core, not %v", c.Budget)
+	}
+	if c.Scan < 100*time.Millisecond {
+		return fmt.Errorf("stages.scan must be at least 100ms, not %v", c.Scan)
+	}
+	all := c.families()
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		f := all[name]
+		if !slices.Contains([]Mode{Auto, On, Off}, f.Use) {
+			return fmt.Errorf("stages.%s.use must be auto, on or off, not %q", name, f.Use)
+		}
+		if f.RingKiB < 4 || f.RingKiB > 1<<20 || f.RingKiB&(f.RingKiB-1) != 0 {
+			return fmt.Errorf("stages.%s.ring_kib must be a power of two from 4 to 1048576, not %d", name, f.RingKiB)
+		}
+	}
+	return nil
+}
+
+// Sink takes what the probes see. Its methods are called from one goroutine.
+type Sink interface {
+	// Events gets a batch in order of time, empty where nothing happened; it is valid
+	// during the call. Everything that happened before now (CLOCK_MONOTONIC) has been
+	// handed over.
+	Events(batch []event.Event, now int64)
+	// Processes gets the whole table whenever it has changed.
+	Processes(p event.Processes)
+}
+
+// State is what has become of a family.
+type State string
+
+// The states of a family.
+const (
+	Attached State = "attached"
+	Unused   State = "unused"
+	Disabled State = "off"
+	Trimmed  State = "trimmed"
+	Failed   State = "failed"
+	Dead     State = "dead"
+)
+
+// FamilyStatus is what is known of one family.
+type FamilyStatus struct {
+	Name   string `json:"name"`
+	State  State  `json:"state"`
+	Reason string `json:"reason,omitempty"`
+	// Points are the tracepoints and functions that it is attached to.
+	Points []string `json:"points,omitempty"`
+	// Hits, Sent and Lost count since it was attached.
+	Hits uint64 `json:"hits"`
+	Sent uint64 `json:"sent"`
+	Lost uint64 `json:"lost"`
+	// CostNS is what one hit costs the process that is hit, nanoseconds, as measured on
+	// this host; nil before it was.
+	CostNS *float64 `json:"cost_ns"`
+	// Cores is the share of a core that it took of the dearest stage at the last look.
+	Cores *float64 `json:"cores"`
+}
+
+// Status is what is known of the probes.
+type Status struct {
+	Families  []FamilyStatus  `json:"families"`
+	Processes []event.Process `json:"processes"`
+	// Why says how the server was told from others, Missing what could not be read of
+	// processes, Doubts what looked like a part of a server and was not taken.
+	Why     string   `json:"why,omitempty"`
+	Missing []string `json:"missing,omitempty"`
+	Doubts  []string `json:"doubts,omitempty"`
+	// Trims says what was taken away for its cost, and when.
+	Trims []string `json:"trims,omitempty"`
+	// Lost is all families' losses.
+	Lost uint64 `json:"lost"`
+}
+
+// Words is the state of the families in one line.
+func (s Status) Words() string {
+	var on, off []string
+	for _, f := range s.Families {
+		switch f.State {
+		case Attached:
+			on = append(on, f.Name)
+		case Failed, Trimmed, Dead:
+			off = append(off, fmt.Sprintf("%s %s (%s)", f.Name, f.State, f.Reason))
+		}
+	}
+	out := fmt.Sprintf("%d processes; attached: %s", len(s.Processes), cmp.Or(strings.Join(on, ", "), "none"))
+	if len(off) > 0 {
+		out += "; " + strings.Join(off, "; ")
+	}
+	return out
+}
