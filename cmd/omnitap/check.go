@@ -28,7 +28,7 @@ type finding struct {
 }
 
 func checkCmd(a *app) *cobra.Command {
-	upstream, asJSON := "", false
+	upstream, config, asJSON := "", "", false
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "preflight: what works here, and what would fix what does not",
@@ -38,12 +38,20 @@ func checkCmd(a *app) *cobra.Command {
 			if upstream != "" {
 				f = append(f, checkUpstream(cmd.Context(), upstream)...)
 			}
-			f = append(f, finding{Name: "ALPN", OK: true, Found: "http/1.1 alone is offered and asked for: WebSocket upgrades need it"},
-				finding{Name: "stage probes", Found: "not part of this version", Needed: "a later version"})
+			f = append(f, finding{Name: "ALPN", OK: true, Found: "http/1.1 alone is offered and asked for: WebSocket upgrades need it"})
+			c, err := loadConfig(config)
+			if err == nil {
+				err = c.Stages.Validate()
+			}
+			if err != nil {
+				return exitWith(exitUsage, err)
+			}
+			f = append(f, checkStages(cmd.Context(), c.Stages, upstream)...)
 			return a.printCheck(f, asJSON)
 		},
 	}
 	cmd.Flags().StringVar(&upstream, "upstream", "", "server to look at: http://HOST:PORT")
+	cmd.Flags().StringVar(&config, "config", "", "YAML configuration as for serve (its stages section is used)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

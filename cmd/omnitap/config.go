@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/omnitap/omnitap/exporter/twin"
+	"github.com/omnitap/omnitap/probes"
 	"github.com/omnitap/omnitap/proxy/tap"
 )
 
@@ -44,6 +45,8 @@ type fileConfig struct {
 	SaveAudio string      `yaml:"save_audio"`
 	Twin      twin.Config `yaml:"twin"`
 	Tap       tap.Config  `yaml:"tap"`
+	// Stages are the stage probes' settings.
+	Stages probes.Config `yaml:"stages"`
 }
 
 func loadConfig(path string) (fileConfig, error) {

@@ -25,7 +25,7 @@ import (
 )
 
 type replayFlags struct {
-	format, out, config, saveAudio string
+	format, out, config, saveAudio, stages string
 
 	deadline time.Duration
 }
@@ -33,16 +33,25 @@ type replayFlags struct {
 func replayCmd(a *app) *cobra.Command {
 	f := &replayFlags{}
 	cmd := &cobra.Command{
-		Use:   "replay FILE…",
+		Use:   "replay FILE… | --stages DIR",
 		Short: "records of captures, offline: the same bytes and times give the same lines",
-		Args:  cobra.MinimumNArgs(1),
-		RunE:  func(_ *cobra.Command, args []string) error { return a.replay(f, args) },
+		Args: func(cmd *cobra.Command, args []string) error {
+			if f.stages != "" {
+				return cobra.NoArgs(cmd, args)
+			}
+			return cobra.MinimumNArgs(1)(cmd, args)
+		},
+		RunE: func(_ *cobra.Command, args []string) error { return a.replay(f, args) },
 	}
 	cmd.Flags().StringVar(&f.format, "format", "", "jsonl or table (default: table on a terminal, else jsonl)")
 	cmd.Flags().StringVar(&f.out, "out", "", "write a run directory")
 	cmd.Flags().StringVar(&f.config, "config", "", "YAML configuration as for serve (its tap section is used)")
 	cmd.Flags().StringVar(&f.saveAudio, "save-audio", "", "folder for the sound of every stream as a WAV file, with labels")
+	cmd.Flags().StringVar(&f.stages, "stages", "", "folder of captured stage events: a line a transfer")
 	cmd.Flags().DurationVar(&f.deadline, "deadline", 0, "how long after its first byte a request must have ended, 0 for no limit")
+	for _, other := range [...]string{"out", "config", "save-audio", "deadline"} {
+		cmd.MarkFlagsMutuallyExclusive("stages", other)
+	}
 	return cmd
 }
 
@@ -59,6 +68,9 @@ func (a *app) replay(f *replayFlags, files []string) (err error) {
 	}
 	if f.format != "jsonl" && f.format != "table" {
 		return exitWith(exitUsage, fmt.Errorf("--format must be jsonl or table, not %q", f.format))
+	}
+	if f.stages != "" {
+		return a.replayStages(f.format, f.stages)
 	}
 	kept := &keeper{}
 	sinks := fanOut{kept}

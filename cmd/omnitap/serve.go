@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/omnitap/omnitap/exporter/audiofile"
 	"github.com/omnitap/omnitap/exporter/rundir"
+	"github.com/omnitap/omnitap/probes"
 	"github.com/omnitap/omnitap/proxy"
 	"github.com/omnitap/omnitap/proxy/tap"
 	"github.com/omnitap/omnitap/proxy/tap/capture"
@@ -81,6 +83,10 @@ func (f *serveFlags) merge(cmd *cobra.Command) error {
 	if err := f.Twin.Validate(); err != nil {
 		return err
 	}
+	f.Stages = c.Stages
+	if err := f.Stages.Validate(); err != nil {
+		return err
+	}
 	for name, v := range map[string]struct{ flag, file *string }{
 		"upstream": {&f.Upstream, &c.Upstream}, "listen": {&f.Listen, &c.Listen}, "admin": {&f.Admin, &c.Admin}, "out": {&f.Out, &c.Out},
 		"capture": {&f.Capture, &c.Capture}, "correlation": {&f.Correlation, &c.Correlation}, "probes": {&f.Probes, &c.Probes},
@@ -137,6 +143,8 @@ type service struct {
 	out      *rundir.Writer
 	twins    *twins           // nil for none
 	saver    *audiofile.Saver // nil for none
+	stages   *stages          // nil where no probes are attached
+	unprobed string           // why they are not
 	listener net.Listener
 	admin    net.Listener
 	log      *slog.Logger
@@ -160,10 +168,13 @@ func (a *app) build(ctx context.Context, f *serveFlags, extra ...timeline.Sink) 
 	if err := s.listen(ctx, f); err != nil {
 		return nil, err
 	}
-	if err := a.assemble(s, f, node, extra); err != nil {
+	if err := a.assemble(ctx, s, f, node, extra); err != nil {
 		_ = s.listener.Close()
 		if s.admin != nil {
 			_ = s.admin.Close()
+		}
+		if s.stages != nil {
+			err = errors.Join(err, s.stages.set.Close())
 		}
 		return nil, err
 	}
@@ -171,7 +182,7 @@ func (a *app) build(ctx context.Context, f *serveFlags, extra ...timeline.Sink) 
 }
 
 // assemble makes what stands behind the listener.
-func (a *app) assemble(s *service, f *serveFlags, node string, extra []timeline.Sink) (err error) {
+func (a *app) assemble(ctx context.Context, s *service, f *serveFlags, node string, extra []timeline.Sink) (err error) {
 	sinks := fanOut(extra)
 	if f.Out != "" {
 		s.out, err = rundir.Create(f.Out, rundir.Meta{RunID: s.runID, Node: node, Upstream: f.Upstream, Config: f.fileConfig, Logger: s.log})
@@ -184,7 +195,14 @@ func (a *app) assemble(s *service, f *serveFlags, node string, extra []timeline.
 		sinks = append(sinks, newLineLog(a.errOut, f.Log))
 	}
 	kept := f.Out != "" || len(extra) > 0
-	f.Tap.Timeline.NoEvents = !kept // a line log takes records alone
+	var behind timeline.Sink = sinks
+	if err := s.probe(ctx, f, sinks); err != nil {
+		return err
+	}
+	if s.stages != nil {
+		behind = s.stages
+	}
+	f.Tap.Timeline.NoEvents = !kept && s.stages == nil // a line log takes records alone
 	if h := &f.Tap.Timeline.Hash; *h == "" || *h == "auto" {
 		*h = map[bool]string{true: "on", false: "off"}[kept]
 	}
@@ -198,7 +216,7 @@ func (a *app) assemble(s *service, f *serveFlags, node string, extra []timeline.
 	if err := f.tls(&cfg); err != nil {
 		return exitWith(exitUsage, err)
 	}
-	sink, err := s.hear(f, cfg.UpstreamTLS, sinks)
+	sink, err := s.hear(f, cfg.UpstreamTLS, behind)
 	if err != nil {
 		return err
 	}
@@ -207,11 +225,32 @@ func (a *app) assemble(s *service, f *serveFlags, node string, extra []timeline.
 	if s.server, err = proxy.New(cfg); err != nil {
 		return exitWith(exitUsage, err)
 	}
+	if s.stages != nil { // vLLM-Omni alone names its work by the header
+		s.stages.onServer(func(server string) { s.server.ProbesAttached(server == "vllm-omni") })
+	}
 	if f.Capture != "" {
 		head := capture.Header{Server: "unknown", Version: version(), Flow: "any", What: "captured by omnitap serve", Stamp: "kernel"}
 		if err := s.analyzer.Record(tap.Reels{Dir: f.Capture, Head: head, Log: s.log}); err != nil {
 			return exitWith(codeOf(err), err)
 		}
+	}
+	return nil
+}
+
+// probe attaches the stage probes as --probes says.
+func (s *service) probe(ctx context.Context, f *serveFlags, next timeline.Sink) error {
+	if f.Probes == "off" || f.Probes == "" {
+		s.unprobed = "--probes off"
+		return nil
+	}
+	st, err := openStages(ctx, f.Stages, f.Upstream, f.Capture, next, s.log)
+	if err == nil {
+		s.stages = st
+		return nil
+	}
+	s.unprobed = err.Error()
+	if f.Probes == "require" {
+		return exitWith(exitEnvironment, fmt.Errorf("--probes require: %w", err))
 	}
 	return nil
 }
@@ -275,6 +314,14 @@ func (s *service) run(ctx context.Context) error {
 			admin.Wait()
 		}()
 	}
+	probing, detach := context.WithCancel(context.WithoutCancel(ctx))
+	defer detach()
+	probed := make(chan error, 1)
+	if s.stages != nil {
+		go func() { probed <- s.stages.run(probing) }()
+	} else {
+		probed <- nil
+	}
 	err := s.server.Run(ctx, s.listener)
 	stop()
 	analysis.Wait()
@@ -282,11 +329,31 @@ func (s *service) run(ctx context.Context) error {
 		s.log.Warn("analysis fell behind", "bytes_dropped", n)
 	}
 	err = errors.Join(err, s.hush())
+	if s.stages != nil {
+		patience, cancel := context.WithTimeout(probing, drainLimit)
+		s.stages.drain(patience)
+		cancel()
+	}
+	detach()
+	err = errors.Join(err, <-probed)
 	if s.out != nil {
 		err = errors.Join(err, s.out.Close())
 	}
 	return err
 }
+
+// sayProbes says in one line what became of the probes.
+func (s *service) sayProbes(w io.Writer, asked string) {
+	switch {
+	case s.stages != nil:
+		_, _ = fmt.Fprintf(w, "stage probes: %s\n", s.stages.set.Status().Words())
+	case asked != "off":
+		_, _ = fmt.Fprintf(w, "no stage probes: %s\n", s.unprobed)
+	}
+}
+
+// drainLimit bounds how long a shutdown waits for the stages of the last records.
+const drainLimit = 3 * time.Second
 
 func (s *service) routes() http.Handler {
 	mux := http.NewServeMux()
@@ -311,6 +378,9 @@ type health struct {
 	Dropped   int64    `json:"analysis_dropped_bytes"`
 	Faults    int64    `json:"reader_faults"`
 	Steps     int64    `json:"clock_steps"`
+	// Stages is the state of the stage probes, or why there are none.
+	Stages   *probes.Status `json:"stages"`
+	Unprobed string         `json:"stages_missing,omitempty"`
 }
 
 func (s *service) health() health {
@@ -325,13 +395,14 @@ func (s *service) health() health {
 	if lag, ok := s.server.Lag(); ok {
 		h.ReadLagMS = new(float64(lag) / 1e6)
 	}
+	h.Unprobed = s.unprobed
+	if s.stages != nil {
+		h.Stages = new(s.stages.set.Status())
+	}
 	return h
 }
 
 func (a *app) serve(ctx context.Context, f *serveFlags) error {
-	if f.Probes == "require" {
-		return exitWith(exitUnusable, errors.New("stage probes are not part of this version: --probes require cannot be met"))
-	}
 	if f.duration > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, f.duration)
@@ -345,6 +416,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 	if s.admin != nil {
 		_, _ = fmt.Fprintf(a.errOut, "admin on http://%s\n", s.admin.Addr())
 	}
+	s.sayProbes(a.errOut, f.Probes)
 	err = s.run(ctx)
 	if s.out != nil {
 		_, _ = fmt.Fprintln(a.errOut, f.Out)

@@ -255,6 +255,7 @@ func (b *Builder) send(name string, at place, e Event) {
 		o.SessionID = Text(b.turn.Session)
 	}
 	o.Event, o.MonoNS, o.Offset = name, at.mono, Positive(at.off)
+	o.Flow = b.Flow()
 	if b.id.WallOffset != nil {
 		o.WallNS = N(at.mono + *b.id.WallOffset)
 	}

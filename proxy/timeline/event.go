@@ -10,6 +10,8 @@ import (
 // What does not apply to an event is null; keys that only some events have are
 // left out of the others.
 type Event struct {
+	// Flow is the record's, for whoever cannot wait for it; it is not written.
+	Flow      string `json:"-"`
 	RunID     Text   `json:"run_id"`
 	RequestID string `json:"request_id"`
 	SessionID Text   `json:"session_id"`
@@ -34,6 +36,11 @@ type Event struct {
 	Samples  Number `json:"samples,omitzero"`
 	Rate     Number `json:"sample_rate,omitzero"`
 	Channels Number `json:"channels,omitzero"`
+	// Transport, Peer and Match are a stage event's: the way and the other stage of a
+	// transfer, and how it was tied to the request.
+	Transport Text `json:"transport,omitzero"`
+	Peer      Text `json:"peer,omitzero"`
+	Match     Text `json:"match,omitzero"`
 }
 
 // Number is an integer that may be missing; the zero Number is.

@@ -252,28 +252,70 @@ type QualityLine struct {
 	Checks    []waveform.Finding `json:"checks"`
 }
 
-// Stage is what one stage process did for this request.
+// Stage is what one stage process did for this request (contract section 6).
 type Stage struct {
-	Stage      string         `json:"stage"`
-	PID        int            `json:"pid"`
-	WaitMS     *float64       `json:"wait_ms"`
-	ServiceMS  *float64       `json:"service_ms"`
-	CPUMS      *float64       `json:"cpu_ms"`
-	RunqMS     *float64       `json:"runq_ms"`
-	GPU        map[string]any `json:"gpu"`
-	Match      string         `json:"match"`
-	Confidence float64        `json:"confidence"`
+	Stage string `json:"stage"`
+	PID   int    `json:"pid"`
+	// WaitMS is W_s, from ReadyNS to StartNS, and ServiceMS S_s, from there to FinishNS.
+	WaitMS    *float64       `json:"wait_ms"`
+	ServiceMS *float64       `json:"service_ms"`
+	CPUMS     *float64       `json:"cpu_ms"`
+	RunqMS    *float64       `json:"runq_ms"`
+	GPU       map[string]any `json:"gpu"`
+	Match     string         `json:"match"`
+	// Confidence is from 0 to 1: 1 is an identity that both sides know.
+	Confidence float64 `json:"confidence"`
+
+	// ReadyNS is when the stage's first input lay ready, StartNS when its scheduler, or
+	// it itself, took it up, FinishNS its last output (CLOCK_MONOTONIC).
+	ReadyNS  *int64 `json:"ready_ns"`
+	StartNS  *int64 `json:"start_ns"`
+	FinishNS *int64 `json:"finish_ns"`
+	// QueueMS is the time in its scheduler's queue, StarvedMS the time that it polled
+	// for input that was not there, BlockedMS its threads' waits.
+	QueueMS   *float64 `json:"queue_ms"`
+	StarvedMS *float64 `json:"starved_ms"`
+	BlockedMS *float64 `json:"blocked_ms"`
+	// CPUBoundMS is by how much CPUMS may be too low.
+	CPUBoundMS *float64 `json:"cpu_bound_ms"`
+	Steps      *int     `json:"steps"`
+	Batch      *Batch   `json:"batch"`
+	// Unmeasured maps the name of a null of this stage to its reason.
+	Unmeasured map[string]string `json:"unmeasured,omitempty"`
 }
 
-// Transfer is one hand-over between two stages.
+// Batch is how many requests were in the steps of a stage.
+type Batch struct {
+	Mean float64 `json:"mean"`
+	Max  int     `json:"max"`
+}
+
+// Transfer is one hand-over between two stages. Null bytes are not stated anywhere
+// (inline, direct CUDA IPC), a null end was never seen.
 type Transfer struct {
 	From      string `json:"from"`
 	To        string `json:"to"`
 	Transport string `json:"transport"`
-	Bytes     int64  `json:"bytes"`
+	Bytes     *int64 `json:"bytes"`
 	StartNS   int64  `json:"start_ns"`
-	EndNS     int64  `json:"end_ns"`
+	EndNS     *int64 `json:"end_ns"`
 	Match     string `json:"match"`
+
+	Confidence float64 `json:"confidence"`
+	Chunk      *int64  `json:"chunk"`
+	// WriteMS is the sender's copying, InFlightMS from there to the receiver's taking
+	// it, ReadMS the receiver's copying.
+	WriteMS    *float64 `json:"write_ms"`
+	InFlightMS *float64 `json:"in_flight_ms"`
+	ReadMS     *float64 `json:"read_ms"`
+	// WaitMS is how long the receiver polled for it, Misses how often in vain.
+	WaitMS *float64 `json:"wait_ms"`
+	Misses *int64   `json:"misses"`
+	// Path is the way of the bytes where more than the transport is known of it: the
+	// key, the segment or the object that it went by.
+	Path *string `json:"path"`
+	// Unread says that it was made and never received.
+	Unread bool `json:"unread,omitempty"`
 }
 
 // PathStep is one named gap on the way to first audio.
