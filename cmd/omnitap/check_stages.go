@@ -10,11 +10,11 @@ import (
 	"github.com/omnitap/omnitap/probes/event"
 )
 
-// nobody takes what probes see and does nothing with it.
-type nobody struct{}
+// unheard takes what probes see and does nothing with it.
+type unheard struct{}
 
-func (nobody) Events([]event.Event, int64) {}
-func (nobody) Processes(event.Processes)   {}
+func (unheard) Events([]event.Event, int64) {}
+func (unheard) Processes(event.Processes)   {}
 
 // checkStages says which stage processes there are and why, and which probes can be
 // attached to them. It attaches them all for a moment: features are tried, since what
@@ -32,7 +32,7 @@ func checkStages(ctx context.Context, c probes.Config, upstream string) []findin
 	if err != nil {
 		return []finding{{Name: "stage processes", Found: err.Error(), Needed: "a rule file that can be read"}}
 	}
-	set, err := probes.Open(ctx, c, finder, nobody{}, slog.New(slog.DiscardHandler))
+	set, err := probes.Open(ctx, c, finder, unheard{}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		out := []finding{{Name: "stage probes", Found: err.Error(), Needed: "what is named"}}
 		if r, serr := finder.Scan(); serr == nil { // they can be found all the same
