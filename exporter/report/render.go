@@ -42,6 +42,15 @@ func (r Report) Render(w io.Writer) error {
 	if r.Total.Success > 0 {
 		parts = append(parts, r.latencies("ms", 2), r.latencies("s/s", 3))
 	}
+	if len(r.Stages) > 0 {
+		parts = append(parts, r.stageTable())
+	}
+	if len(r.Edges) > 0 {
+		parts = append(parts, r.edgeTable())
+	}
+	if slices.ContainsFunc(r.Paths, func(p CriticalPath) bool { return p.N > 0 }) {
+		parts = append(parts, r.pathTable())
+	}
 	if len(r.Alike) > 0 {
 		parts = append(parts, r.alikes())
 	}
@@ -190,6 +199,7 @@ func (r Report) notes() []string {
 	notes = append(notes, r.failures()...)
 	notes = append(notes, r.outlierNotes()...)
 	notes = append(notes, r.incidentNotes()...)
+	notes = append(notes, r.stageNotes()...)
 	for _, f := range r.Flows {
 		if f.Success == 0 {
 			notes = append(notes, fmt.Sprintf("%s: no success, hence no latencies.", f.label()))

@@ -41,6 +41,12 @@ type Report struct {
 	Alike []Alike `json:"alike"`
 	// Incidents are bursts of failures.
 	Incidents []Incident `json:"incidents"`
+	// Stages, Edges and Paths are what the stages did, where probes saw them; Partial is
+	// the number of successes during which kernel events were lost.
+	Stages  []StageGroup   `json:"stages"`
+	Edges   []Edge         `json:"edges"`
+	Paths   []CriticalPath `json:"critical_paths"`
+	Partial int            `json:"stages_partial"`
 	// Invalid says why the run says nothing of the server, empty where it does: too
 	// many attempts failed by our own fault (case C61).
 	Invalid string `json:"invalid"`
@@ -145,10 +151,11 @@ type tally struct {
 // Tables aggregates records by flow. An error that the iterator yields counts as
 // an unreadable line.
 func Tables(records iter.Seq2[*timeline.Record, error]) Report {
-	report := Report{PercentileMethod: stats.Method, Flows: []Flow{}, Sessions: []SessionGroup{}, Problems: []string{}}
+	report := Report{PercentileMethod: stats.Method, Flows: []Flow{}, Sessions: []SessionGroup{}, Problems: []string{}, Stages: []StageGroup{}, Edges: []Edge{}, Paths: []CriticalPath{}}
 	tallies := map[group]*tally{}
 	var same lengths
 	var failed []failure
+	work := newStaged()
 	for r, err := range records {
 		if err != nil {
 			report.Unreadable++
@@ -163,6 +170,9 @@ func Tables(records iter.Seq2[*timeline.Record, error]) Report {
 		}
 		tallies[g].add(r)
 		same.add(r)
+		if r.Terminal.State == timeline.Success {
+			work.add(g.label(), r)
+		}
 		if f, ok := failureOf(r); ok && len(failed) < maxFailures {
 			failed = append(failed, f)
 		}
@@ -174,6 +184,7 @@ func Tables(records iter.Seq2[*timeline.Record, error]) Report {
 		total.merge(t)
 		report.Flows = append(report.Flows, t.flow(g))
 	}
+	work.fill(&report)
 	report.Total = total.outcome()
 	report.Invalid = invalid(report.Total)
 	return report
@@ -193,6 +204,9 @@ func groupOf(r *timeline.Record) group {
 	}
 	return g
 }
+
+// label names the group in tables.
+func (g group) label() string { return Flow{Name: g.flow, TIn: g.tIn}.label() }
 
 func (g group) compare(o group) int {
 	return cmp.Or(cmp.Compare(g.flow, o.flow), cmp.Compare(g.tIn, o.tIn))

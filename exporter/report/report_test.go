@@ -132,7 +132,7 @@ func turns() Report {
 
 func TestGolden(t *testing.T) {
 	for name, report := range map[string]Report{
-		"c37": failuresInThePercentiles(), "mixed": mixed(), "empty": Tables(yielding()), "turns": turns(),
+		"c37": failuresInThePercentiles(), "mixed": mixed(), "empty": Tables(yielding()), "turns": turns(), "stages": stagesReport(),
 	} {
 		for ext, write := range map[string]func(io.Writer) error{".txt": report.Render, ".json": report.WriteJSON} {
 			t.Run(name+ext, func(t *testing.T) {
