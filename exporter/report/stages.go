@@ -74,7 +74,7 @@ type staged struct {
 }
 
 type stageValues struct {
-	n                                     int
+	n, at                                 int
 	wait, service, starved, cpu, runnable []float64
 }
 
@@ -90,7 +90,8 @@ type pathValues struct {
 	gaps  map[string]*gapSum
 }
 
-// gapSum adds a gap up; at is where it began behind t_in, which tells their order.
+// gapSum adds a gap up; at is where on the way to the first audio it began, as a share
+// of the way, which tells their order.
 type gapSum struct {
 	n      int
 	ms, at float64
@@ -106,7 +107,7 @@ func (s *staged) add(flow string, r *timeline.Record) {
 		s.partial++
 	}
 	for i := range r.Stages {
-		s.addStage(flow, &r.Stages[i])
+		s.addStage(flow, i, &r.Stages[i])
 	}
 	for i := range r.Transfers {
 		s.addTransfer(&r.Transfers[i])
@@ -116,14 +117,16 @@ func (s *staged) add(flow string, r *timeline.Record) {
 	}
 }
 
-func (s *staged) addStage(flow string, t *timeline.Stage) {
+// addStage takes one stage, the at-th of its request.
+func (s *staged) addStage(flow string, at int, t *timeline.Stage) {
 	k := [2]string{flow, t.Stage}
 	v := s.stages[k]
 	if v == nil {
-		v = &stageValues{}
+		v = &stageValues{at: at}
 		s.stages[k] = v
 	}
 	v.n++
+	v.at = min(v.at, at)
 	for _, one := range []struct {
 		to   *[]float64
 		from *float64
@@ -179,14 +182,17 @@ func (s *staged) addPath(flow string, r *timeline.Record) {
 		}
 		sum.n++
 		sum.ms += g.MS
-		sum.at += at
+		sum.at += at / max(*r.TTFAMS, 1e-9)
 		at += g.MS
 	}
 }
 
 // fill puts what was collected into the report.
 func (s *staged) fill(r *Report) {
-	for _, k := range slices.SortedFunc(maps.Keys(s.stages), compare2) {
+	byPlace := func(a, b [2]string) int {
+		return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(s.stages[a].at, s.stages[b].at), cmp.Compare(a[1], b[1]))
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(s.stages), byPlace) {
 		v := s.stages[k]
 		r.Stages = append(r.Stages, StageGroup{
 			Flow: k[0], Stage: k[1], N: v.n, Wait: stats.Summarize(v.wait), Service: stats.Summarize(v.service),
@@ -208,7 +214,6 @@ func (s *staged) fill(r *Report) {
 	r.Partial = s.partial
 }
 
-func compare2(a, b [2]string) int { return slices.Compare(a[:], b[:]) }
 func compare3(a, b [3]string) int { return slices.Compare(a[:], b[:]) }
 
 // mean makes the mean path: gaps in the order in which they begin on average.
