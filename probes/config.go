@@ -34,7 +34,7 @@ type Config struct {
 	// it probes are taken away, dearest luxury first, and the record says so.
 	Budget float64 `yaml:"budget"`
 	// Scan is how often processes are looked for apart from what the kernel tells:
-	// default 2 s.
+	// default 10 s: a look at some hundred processes takes tens of milliseconds.
 	Scan time.Duration `yaml:"scan"`
 	// Rules is a file that tells the stages of other servers (configs/stages.yaml).
 	Rules string `yaml:"rules"`
@@ -57,7 +57,7 @@ type Config struct {
 // Defaults of Config.
 const (
 	DefaultBudget  = 0.01
-	DefaultScan    = 2 * time.Second
+	DefaultScan    = 10 * time.Second
 	defaultRingKiB = 1024
 )
 

@@ -41,6 +41,9 @@ func AppendEvent(b []byte, e *timeline.Event) []byte {
 	b = optional(b, `"samples":`, e.Samples)
 	b = optional(b, `"sample_rate":`, e.Rate)
 	b = optional(b, `"channels":`, e.Channels)
+	b = optionalText(b, `"transport":`, e.Transport)
+	b = optionalText(b, `"peer":`, e.Peer)
+	b = optionalText(b, `"match":`, e.Match)
 	b[len(b)-1] = '}' // every member ends in a comma
 	return b
 }
@@ -84,6 +87,14 @@ func optional(b []byte, key string, value timeline.Number) []byte {
 		return b
 	}
 	return integer(b, key, v)
+}
+
+// optionalText leaves a member out that is not there.
+func optionalText(b []byte, key string, value timeline.Text) []byte {
+	if value == "" {
+		return b
+	}
+	return member(b, key, string(value))
 }
 
 // appendString quotes as encoding/json does with SetEscapeHTML(false): invalid

@@ -369,6 +369,17 @@ func TestProcessesErrors(t *testing.T) {
 	}
 }
 
+func TestStagesOfSharedProcess(t *testing.T) {
+	p := Process{Server: "sglang-omni", Stage: "decode+thinker"}
+	if diff := cmp.Diff([]string{"decode", "thinker"}, p.Stages()); diff != "" {
+		t.Error(diff)
+	}
+	p.Server = "other"
+	if got := p.Stages(); len(got) != 1 || got[0] != p.Stage {
+		t.Errorf("Stages = %q", got)
+	}
+}
+
 type spaces struct{}
 
 func (spaces) Read(b []byte) (int, error) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // maxProcesses bounds the bytes of a processes.json.
@@ -79,3 +80,13 @@ var (
 	_ json.Marshaler   = Endpoint{}
 	_ json.Unmarshaler = (*Endpoint)(nil)
 )
+
+// Stages are the names of the stages that run in the process. SGLang-Omni may put
+// several into one, which nothing outside can tell apart: Stage is then their names
+// joined with "+".
+func (p *Process) Stages() []string {
+	if p.Server != "sglang-omni" {
+		return []string{p.Stage}
+	}
+	return strings.Split(p.Stage, "+")
+}

@@ -460,14 +460,6 @@ func (m *mark) stage(names map[int]string) string {
 	}
 }
 
-// Names are the stages that run in a process: one, unless several share it.
-func Names(p event.Process) []string {
-	if p.Server != SGLangOmni {
-		return []string{p.Stage}
-	}
-	return strings.Split(p.Stage, "+")
-}
-
 var roleOrder = map[string]int{RoleAPI: 0, RoleStage: 1, RoleWorker: 2}
 
 func compareProcesses(a, b event.Process) int {

@@ -268,16 +268,6 @@ func TestClassifyWhy(t *testing.T) {
 	}
 }
 
-func TestNamesOfSharedProcess(t *testing.T) {
-	got := Names(event.Process{Server: SGLangOmni, Stage: "decode+thinker"})
-	if diff := cmp.Diff([]string{"decode", "thinker"}, got); diff != "" {
-		t.Error(diff)
-	}
-	if got := Names(event.Process{Server: "x", Stage: "a+b"}); len(got) != 1 {
-		t.Errorf("Names = %q", got)
-	}
-}
-
 // What the recordings' processes.json says was found by hand is what Classify finds.
 func TestClassifyRecorded(t *testing.T) {
 	for _, set := range []string{"vo-basic", "vo-faults", "vo-real", "so-basic"} {
@@ -318,6 +308,36 @@ func TestClassifyRecorded(t *testing.T) {
 		}
 		if len(found) != len(recorded.Processes) {
 			t.Errorf("%s: %v", set, brief(got.Processes))
+		}
+	}
+}
+
+// The trees of real servers: a CPU with worker processes, and a GPU without.
+func TestClassifyRealTrees(t *testing.T) {
+	for file, want := range map[string]string{
+		"tree-workers.txt": "4090 api, 4357 thinker, 5195 talker, 5584 code2wav, 4576 thinker, 5313 talker, 5775 code2wav",
+		"tree-gpu.txt":     "13425 api, 13568 thinker, 13841 talker, 14114 code2wav",
+	} {
+		b, err := os.ReadFile(filepath.Join("testdata", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var in []Snapshot
+		parents := map[int]int{-1: 1} // by depth
+		for line := range strings.Lines(string(b)) {
+			text := strings.TrimLeft(line, " ")
+			depth := (len(line) - len(text)) / 2
+			pid, rest, _ := strings.Cut(text, " ")
+			_, args, _ := strings.Cut(strings.TrimSpace(rest), " ")
+			parents[depth] = *number(pid)
+			in = append(in, process(*number(pid), parents[depth-1], strings.Join(strings.Fields(args), "|")))
+		}
+		var got []string
+		for _, p := range Classify(in, nil, omniNames).Processes {
+			got = append(got, fmt.Sprintf("%d %s", p.PID, p.Stage))
+		}
+		if diff := cmp.Diff(want, strings.Join(got, ", ")); diff != "" {
+			t.Errorf("%s: %s", file, diff)
 		}
 	}
 }
@@ -436,11 +456,4 @@ func FuzzClassify(f *testing.F) {
 			}
 		}
 	})
-}
-
-// Names shows which stages share a process.
-func ExampleNames() {
-	p := event.Process{Server: SGLangOmni, Stage: "code2wav+talker_ar"}
-	fmt.Println(Names(p))
-	// Output: [code2wav talker_ar]
 }

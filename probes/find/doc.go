@@ -19,7 +19,7 @@
 //   - SGLang-Omni: the Unix socket that a stage listens on, stage_<name>.sock, and
 //     comm_<name>_rank<k>.sock for the followers; the server itself listens on
 //     completion.sock. A process with several stages has one value whose Stage is
-//     their names joined with "+" (see Names), since nothing outside can tell its
+//     their names joined with "+" (see event.Process), since nothing outside can tell its
 //     events apart;
 //   - the server: its command line, or being the parent.
 //

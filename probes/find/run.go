@@ -34,9 +34,27 @@ func (f *Finder) Exec(pid int) {
 	} else {
 		delete(f.atExec, execKey{pid, id.start})
 	}
+	if !f.matters(pid, id) {
+		return // most programs are none of ours, and a scan is dear
+	}
 	for _, d := range titleAfter {
 		f.schedule(now.Add(d))
 	}
+}
+
+// matters says whether a program that has just begun may belong to a server, by its
+// name and command line or by its parent.
+func (f *Finder) matters(pid int, id identity) bool {
+	if f.members[id.ppid] || f.rulesEnv {
+		return true
+	}
+	e := entry{}
+	e.PID, e.PPID, e.Comm = pid, id.ppid, id.comm
+	if args, err := f.proc.args(pid); err == nil {
+		e.Args = args
+	}
+	e.Env = f.atExec[execKey{pid, id.start}]
+	return f.cheap(&e)
 }
 
 // Fork tells that a process has a child. One of a known process is looked at soon.

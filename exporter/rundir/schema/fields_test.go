@@ -45,8 +45,8 @@ quality quality.verdict ?quality.failed ?quality.not_measured
 bytes_up bytes_down
 ?stages stages[].stage stages[].pid ?stages[].wait_ms ?stages[].service_ms ?stages[].cpu_ms
 ?stages[].runq_ms ?stages[].gpu stages[].match stages[].confidence
-?transfers transfers[].from transfers[].to transfers[].transport transfers[].bytes
-transfers[].start_ns transfers[].end_ns transfers[].match
+?transfers transfers[].from transfers[].to transfers[].transport ?transfers[].bytes
+transfers[].start_ns ?transfers[].end_ns transfers[].match
 ?critical_path critical_path[].gap critical_path[].ms
 ?cancel_quiesce_ms ?retry_of ?client_wait_ms ?warnings ?unmeasured
 `
