@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/omnitap/omnitap/exporter/twin"
+	"github.com/omnitap/omnitap/probes"
 	"github.com/omnitap/omnitap/proxy/tap"
 	"github.com/omnitap/omnitap/proxy/timeline"
 )
@@ -95,7 +96,7 @@ func sources(t *testing.T) string {
 }
 
 func TestReadmeNamesTheFlagsOfRecords(t *testing.T) {
-	want := []string{"byte_rate_wrong", "repeated_header"} // by the name of their problem
+	want := []string{"byte_rate_wrong", "repeated_header", "stages_partial"} // by the name of their problem, or from the join
 	for _, m := range regexp.MustCompile(`\.Flag\("([a-z0-9_]+)"\)`).FindAllStringSubmatch(sources(t), -1) {
 		want = append(want, m[1])
 	}
@@ -135,6 +136,12 @@ func TestReadmeNamesChecksStatesAndFlows(t *testing.T) {
 	}
 }
 
+func TestReadmeNamesTheProbes(t *testing.T) {
+	if d := cmp.Diff(probes.FamilyNames(), column(t, readme(t), "probe")); d != "" {
+		t.Errorf("(-code +README):\n%s", d)
+	}
+}
+
 // TestExampleConfiguration: configs/serve.yaml loads strictly, names every key,
 // and shows the defaults.
 func TestExampleConfiguration(t *testing.T) {
@@ -147,6 +154,9 @@ func TestExampleConfiguration(t *testing.T) {
 	want.Timeline.Rates = nil
 	if d := cmp.Diff(want, c.Tap, cmpopts.IgnoreUnexported(tap.Config{})); d != "" {
 		t.Errorf("not the defaults (-default +file):\n%s", d)
+	}
+	if d := cmp.Diff(probes.Config{}.WithDefaults(), c.Stages, cmpopts.EquateEmpty()); d != "" {
+		t.Errorf("stages: not the defaults (-default +file):\n%s", d)
 	}
 	b, err := os.ReadFile("../../configs/serve.yaml")
 	if err != nil {

@@ -337,9 +337,25 @@ func (s *service) run(ctx context.Context) error {
 	detach()
 	err = errors.Join(err, <-probed)
 	if s.out != nil {
-		err = errors.Join(err, s.out.Close())
+		err = errors.Join(err, s.out.Topology(s.topology()), s.out.Close())
 	}
 	return err
+}
+
+// topology is topology.json: the server's processes, what watched them, what that
+// cost, and what is missing.
+type topology struct {
+	Schema   int            `json:"schema"`
+	Stages   *probes.Status `json:"stages"`
+	Unprobed string         `json:"stages_missing,omitempty"`
+}
+
+func (s *service) topology() topology {
+	t := topology{Schema: 1, Unprobed: s.unprobed}
+	if s.stages != nil {
+		t.Stages = new(s.stages.set.Status())
+	}
+	return t
 }
 
 // sayProbes says in one line what became of the probes.

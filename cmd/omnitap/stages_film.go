@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	"github.com/omnitap/omnitap/probes/event"
 )
@@ -19,6 +20,8 @@ type stageFilm struct {
 	dir  string
 	log  *slog.Logger
 	file *os.File
+
+	mu   sync.Mutex // protects what follows
 	w    *bufio.Writer
 	buf  []byte
 	seen []event.Process // all that ever were: their events stay in the file
@@ -50,6 +53,8 @@ func newStageFilm(in string, log *slog.Logger) (*stageFilm, error) {
 
 // events writes a batch.
 func (f *stageFilm) events(batch []event.Event) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.err != nil {
 		return
 	}
@@ -67,6 +72,8 @@ func (f *stageFilm) events(batch []event.Event) {
 
 // processes writes the table anew, by way of another file: a crash leaves the old one.
 func (f *stageFilm) processes(p event.Processes) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.err != nil {
 		return
 	}
@@ -101,6 +108,8 @@ func (f *stageFilm) fail(err error) {
 }
 
 func (f *stageFilm) close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	return errors.Join(f.err, f.w.Flush(), f.file.Close())
 }
 

@@ -39,6 +39,7 @@ const (
 	EventsFile   = "events.jsonl"
 	SessionsFile = "sessions.jsonl"
 	QualityFile  = "quality.jsonl"
+	TopologyFile = "topology.json"
 	// SumsFile is there once the directory is sealed.
 	SumsFile = "SHA256SUMS"
 )
