@@ -7,6 +7,7 @@
 //	j.Processes(list)            // again whenever processes come and go
 //	for each event { j.Add(&e) } // in rough order of time
 //	j.Sent(flow, tUp)            // of each request that the relay sends
+//	j.Flush(now − slack)         // now and then
 //	x := j.Request(join.AskOf(record))
 //	x.Apply(record)
 //	j.Forget(x.Request)

@@ -85,14 +85,14 @@ func TestGPUSteps(t *testing.T) {
 	g := readGPU(t)
 	j := New(Config{})
 	j.Processes([]event.Process{
-		{PID: int(g.pids["stage0"]), Stage: "thinker", StageID: id(0), Role: "stage"},
-		{PID: int(g.pids["stage1"]), Stage: "talker", StageID: id(1), Role: "stage"},
-		{PID: int(g.pids["stage2"]), Stage: "code2wav", StageID: id(2), Role: "stage"},
+		{PID: int(g.pids["stage0"]), Stage: "thinker", StageID: new(0), Role: "stage"},
+		{PID: int(g.pids["stage1"]), Stage: "talker", StageID: new(1), Role: "stage"},
+		{PID: int(g.pids["stage2"]), Stage: "code2wav", StageID: new(2), Role: "stage"},
 	})
 	for i := range g.events {
 		j.Add(&g.events[i])
 	}
-	j.Flush(1 << 62)
+	j.Flush(Everything)
 	for stage, want := range map[string]struct{ steps, graphs int }{"stage0": {27, 26}, "stage1": {95, 188}, "stage2": {5, 5}} {
 		p := j.procs[g.pids[stage]]
 		var calls []call
@@ -152,7 +152,7 @@ func TestGPUCounts(t *testing.T) {
 	at(event.CUDACount, "cuLaunchKernelEx", 1000, 1100, 12, 0)
 	at(event.CUDACall, "cuStreamSynchronize", 1100, 1160, 0, 0)
 	at(event.CUDACall, "cuMemcpyHtoDAsync_v2", 5000, 5010, 0, 1)
-	j.Flush(1 << 62)
+	j.Flush(Everything)
 	got := j.procs[thinkerPID].work(500, 2000)
 	want := &GPU{
 		Steps: 1, Launches: 12, Syncs: 1, LaunchesAtLeast: true, SyncNS: 60,

@@ -2,6 +2,7 @@ package join
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/omnitap/omnitap/exporter/join/control"
@@ -124,9 +125,7 @@ func New(cfg Config) *Joiner {
 func (j *Joiner) Stats() Stats {
 	s := j.stats
 	s.Lost = make(map[string]int64, len(j.stats.Lost))
-	for k, v := range j.stats.Lost {
-		s.Lost[k] = v
-	}
+	maps.Copy(s.Lost, j.stats.Lost)
 	return s
 }
 
@@ -136,7 +135,10 @@ func (j *Joiner) Add(e *event.Event) {
 	j.stats.Events++
 	switch j.order.push(e) {
 	case late:
-		j.stats.Late++
+		// Counts of the kernel bear the stamp of the last that they count.
+		if e.Probe != event.OpenMisses && e.Probe != event.CUDACount {
+			j.stats.Late++
+		}
 		j.take(e)
 		return
 	case inOrder:
@@ -153,8 +155,12 @@ func (j *Joiner) Add(e *event.Event) {
 	}
 }
 
+// Everything is later than any stamp.
+const Everything int64 = 1 << 62
+
 // Flush takes all events up to a stamp (CLOCK_MONOTONIC nanoseconds) that are still
 // held to bring them into order: an idle server sends none that would push them out.
+// It also lets go of requests that are over by then.
 func (j *Joiner) Flush(upTo int64) {
 	for {
 		e := j.order.popUpTo(upTo)
@@ -163,7 +169,7 @@ func (j *Joiner) Flush(upTo int64) {
 		}
 		j.take(e)
 	}
-	if j.now > 0 && upTo < 1<<62 {
+	if j.now > 0 && upTo < Everything {
 		j.requests.expire(j, max(upTo, j.now))
 	}
 }
@@ -171,7 +177,7 @@ func (j *Joiner) Flush(upTo int64) {
 // Close takes what is still held and lets go of all transfers. The Joiner is empty
 // afterwards.
 func (j *Joiner) Close() {
-	j.Flush(1 << 62)
+	j.Flush(Everything)
 	for r := j.requests.oldest(); r != nil; r = j.requests.oldest() {
 		j.requests.drop(j, r)
 	}
@@ -183,7 +189,7 @@ func (j *Joiner) Close() {
 
 // Transfers returns a copy of all transfers that are held, in order of their start.
 func (j *Joiner) Transfers() []Transfer {
-	j.Flush(1 << 62)
+	j.Flush(Everything)
 	var out []Transfer
 	for r := range j.requests.all() {
 		for _, t := range r.transfers {

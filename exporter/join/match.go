@@ -54,7 +54,7 @@ func (a *Ask) from() int64 {
 func (a *Ask) to() int64 {
 	end := max(deref(a.Points.TTerm), deref(a.Points.TClose), a.CancelNS)
 	if end == 0 {
-		return 1 << 62
+		return Everything
 	}
 	return end
 }
@@ -109,7 +109,7 @@ func (j *Joiner) match(a *Ask) found {
 		f = j.byWindow(a)
 	}
 	if f.r != nil {
-		f.r.taken = true
+		f.r.taken = a.from()
 	}
 	kind, at := kindOf(a.Flow), deref(a.Points.TUp)
 	for i := range j.sent.len() {
@@ -139,7 +139,7 @@ func (j *Joiner) byIDs(a *Ask) found {
 			return a.from() > 0 && (at < a.from()-early || at > a.to())
 		})
 		if len(list) > 1 {
-			list = slices.DeleteFunc(list, func(r *request) bool { return r.taken || !r.fits(a) })
+			list = slices.DeleteFunc(list, func(r *request) bool { return !r.free(a) || !r.fits(a) })
 		}
 		switch len(list) {
 		case 0:
@@ -156,8 +156,11 @@ func (j *Joiner) byIDs(a *Ask) found {
 // must be this request's.
 func (j *Joiner) byWindow(a *Ask) found {
 	kind, up := kindOf(a.Flow), deref(a.Points.TUp)
-	if up == 0 {
+	switch {
+	case up == 0:
 		return found{why: "no request of the stages has its id, and t_up is not known"}
+	case kind == "":
+		return found{why: "no request of the stages has its id, and none can be told by time in this flow"}
 	}
 	if a.ServerRequestID != "" && kind != "rt-ws-" {
 		return found{why: "no request of the stages has its id"}
@@ -171,6 +174,9 @@ func (j *Joiner) byWindow(a *Ask) found {
 	}
 	return found{why: "two requests in flight could own the same work of the stages"}
 }
+
+// free says whether no other request of the relay has it.
+func (r *request) free(a *Ask) bool { return r.taken == 0 || r.taken == a.from() }
 
 // fits says whether a request's answers lie where the client had its audio and end.
 func (r *request) fits(a *Ask) bool {

@@ -22,7 +22,7 @@ func asked(t *testing.T, adds map[string]int64) *Joiner {
 const sec = int64(1_000_000_000)
 
 func ask(flow string, up, term int64) Ask {
-	return Ask{Flow: flow, Points: timeline.Points{TIn: at(up - 1000), TUp: at(up), TTerm: at(term)}}
+	return Ask{Flow: flow, Points: timeline.Points{TIn: new(up - 1000), TUp: new(up), TTerm: new(term)}}
 }
 
 func TestMatchByID(t *testing.T) {
@@ -105,6 +105,12 @@ func TestMatchByWindow(t *testing.T) {
 			[]Ask{ask("speech", 12*sec, 30*sec), ask("realtime", 12*sec, 30*sec)},
 			[]want{{"", 0, "asked for nothing"}, {"rt-ws-a", Alone, ""}},
 		},
+		"a flow without ids of its own": {
+			map[string]int64{"chatcmpl-a": 13 * sec},
+			nil,
+			[]Ask{ask("transcription", 12*sec, 30*sec)},
+			[]want{{"", 0, "none can be told by time"}},
+		},
 		"no time": {
 			map[string]int64{"speech-a": 13 * sec},
 			nil,
@@ -122,6 +128,9 @@ func TestMatchByWindow(t *testing.T) {
 				w := tt.want[i]
 				if x.Request != w.id || x.Confidence != w.confidence || !strings.Contains(x.Why, w.why) || (x.Match == ByWindow) != (w.id != "") {
 					t.Errorf("ask %d: %q by %q (%v), %q", i, x.Request, x.Match, x.Confidence, x.Why)
+				}
+				if again := j.Request(tt.asks[i]); again.Request != x.Request && again.Request != "" {
+					t.Errorf("ask %d: %q at the second time", i, again.Request)
 				}
 			}
 		})

@@ -33,8 +33,7 @@ type pull struct {
 	addrs, lengths []uint64
 	// asked and told are the pull message at its sender and at its receiver, sent the
 	// bytes of the headers so far.
-	asked, told, done int64
-	sent              int64
+	asked, told, sent int64
 }
 
 func newCooks() cooks {

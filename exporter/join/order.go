@@ -25,6 +25,7 @@ type order struct {
 	queue  []event.Event
 	head   int
 	strays strays
+	free   []*stray
 	seq    uint64
 	out    event.Event // what pop returned last
 }
@@ -44,7 +45,14 @@ func (o *order) push(e *event.Event) verdict {
 		o.queue = append(o.queue, *e)
 		return inOrder
 	}
-	heap.Push(&o.strays, &stray{at, o.seq, *e})
+	var s *stray
+	if n := len(o.free); n > 0 {
+		s, o.free = o.free[n-1], o.free[:n-1]
+	} else {
+		s = new(stray)
+	}
+	s.at, s.seq, s.e = at, o.seq, *e
+	heap.Push(&o.strays, s)
 	return inOrder
 }
 
@@ -74,8 +82,11 @@ func (o *order) popUpTo(limit int64) *event.Event {
 			return nil
 		}
 		s, _ := heap.Pop(&o.strays).(*stray)
-		o.out = s.e
+		o.out, s.e = s.e, event.Event{}
 		o.passed = max(o.passed, s.at)
+		if len(o.free) < maxFree {
+			o.free = append(o.free, s)
+		}
 		return &o.out
 	}
 	if first == nil || stamp(first) > limit {
@@ -91,6 +102,9 @@ func (o *order) popUpTo(limit int64) *event.Event {
 	}
 	return &o.out
 }
+
+// maxFree bounds the strays that are kept to be used again.
+const maxFree = 4096
 
 // stray is an event that came after a later one.
 type stray struct {

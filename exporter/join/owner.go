@@ -21,7 +21,7 @@ func (j *Joiner) owners(kind string, a *Ask) *owners {
 	up := deref(a.Points.TUp)
 	var work []*request
 	for r := range j.requests.all() {
-		if !r.taken && r.added > 0 && strings.HasPrefix(r.external, kind) {
+		if r.free(a) && r.added > 0 && strings.HasPrefix(r.external, kind) {
 			work = append(work, r)
 		}
 	}

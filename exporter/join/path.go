@@ -1,6 +1,9 @@
 package join
 
-import "cmp"
+import (
+	"cmp"
+	"slices"
+)
 
 // Gap is one named gap on the way to the first audio.
 type Gap struct {
@@ -57,8 +60,8 @@ func criticalPath(a *Ask, r *request, out *Joined) ([]Gap, string) {
 	back = append(back, milestone{gapRelay, deref(a.Points.TUp)})
 	chain := make([]milestone, 0, len(back)+1)
 	chain = append(chain, milestone{"", in})
-	for i := len(back) - 1; i >= 0; i-- {
-		chain = append(chain, back[i])
+	for _, m := range slices.Backward(back) {
+		chain = append(chain, m)
 	}
 	return gaps(chain), ""
 }

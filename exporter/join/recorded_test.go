@@ -118,7 +118,7 @@ func (s *set) join(cfg Config) *Joiner {
 	for i := range s.events {
 		j.Add(&s.events[i])
 	}
-	j.Flush(1 << 62)
+	j.Flush(Everything)
 	return j
 }
 

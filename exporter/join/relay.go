@@ -76,7 +76,7 @@ func (j *Joiner) ends(t *Transfer, m *message) {
 // end is another one: an id was used again.
 func (j *Joiner) announced(m *message, k relayKey) *Transfer {
 	t, ok := j.relays.get(k)
-	if ok && !(m.send && t.Announced > 0) && !(!m.send && t.Heard > 0) {
+	if ok && (m.send && t.Announced == 0 || !m.send && t.Heard == 0) {
 		return t
 	}
 	if t = nil; m.Segment != "" {

@@ -206,6 +206,7 @@ func TestSocketsAlone(t *testing.T) {
 	for _, uprobes := range []bool{false, true} {
 		s := newSynth(1)
 		if uprobes {
+			s.add(event.Event{Probe: event.ZMQConnect, PID: thinkerPID, TID: thinkerPID, MonoNS: sec / 2, Path: "ipc:///tmp/x"})
 			s.addMessage(sec-100_000, 5, "chatcmpl-z-0a0b0c0d", thinkerPID)
 		}
 		s.add(event.Event{Probe: event.Connect, PID: apiPID, TID: apiPID, MonoNS: sec / 2, FD: 4})

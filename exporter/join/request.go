@@ -24,8 +24,8 @@ type request struct {
 	held      int
 	// dropped says that something of it had to be let go.
 	dropped bool
-	// taken says that a request of the relay has it.
-	taken bool
+	// taken is the t_up of the request of the relay that has it, 0 for none.
+	taken int64
 
 	prev, next *request
 }
@@ -238,8 +238,8 @@ type stage struct {
 	id   int
 	pid  int32
 	proc *process
-	// sent and got are the message that told the stage of the request.
-	sent, got int64
+	// got is when the stage was told of the request.
+	got int64
 	// queued and scheduled are the scheduler's own times, scheduled the first.
 	queued, scheduled int64
 	outputs           []output
@@ -275,21 +275,4 @@ func (r *request) stage(name string, p *process) *stage {
 	}
 	r.stages = append(r.stages, s)
 	return s
-}
-
-// finished says whether every stage that answered has told its end.
-func (r *request) finished() bool {
-	if r.completed > 0 || r.aborted > 0 {
-		return true
-	}
-	n := 0
-	for _, s := range r.stages {
-		if len(s.outputs) > 0 && s.finished == 0 {
-			return false
-		}
-		if s.finished > 0 {
-			n++
-		}
-	}
-	return n > 0
 }

@@ -155,6 +155,9 @@ func (j *Joiner) sched(e *event.Event) {
 			p.curve.add(cpuPoint{e.MonoNS, e.Args[0], e.Args[1], e.Args[2]})
 		}
 	case event.SchedWakeup:
+		if t, ok := j.cpus.threads.get(int32(e.Args[1])); ok && t.state == running {
+			return // woken on its way to sleep: it never slept
+		}
 		j.turn(int32(e.Args[0]), int32(e.Args[1]), e.MonoNS, runnable)
 	default:
 		// prev_state 0 is runnable; the bits above the first byte say that it was
@@ -185,8 +188,8 @@ func (j *Joiner) turn(tgid, tid int32, at int64, to state) {
 			old.p.curve.leave(old, at)
 		}
 	}
-	if to == runnable && t.state == running || to == t.state {
-		return // woken while it was still on its way to sleep
+	if to == t.state {
+		return
 	}
 	p.curve.leave(t, at)
 	t.state, t.since = to, at

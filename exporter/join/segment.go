@@ -21,7 +21,7 @@ type shared struct {
 	segs   table[string, *segment]
 	fds    table[fdKey, string] // name of the segment, or of the lock file
 	locks  table[lockKey, int64]
-	misses table[missKey, miss]
+	misses table[missKey, *miss]
 	// writing is the segment that a thread fills now: it fills one after the other.
 	writing table[int32, *segment]
 	// random finds a transfer by Python's random name, from its creation or from the
@@ -65,7 +65,7 @@ func newShared(limit int) shared {
 		segs:    newTable[string, *segment](limit),
 		fds:     newTable[fdKey, string](limit),
 		locks:   newTable[lockKey, int64](limit),
-		misses:  newTable[missKey, miss](limit),
+		misses:  newTable[missKey, *miss](limit),
 		writing: newTable[int32, *segment](limit),
 		random:  newTable[string, *Transfer](limit),
 	}
@@ -101,6 +101,8 @@ func (j *Joiner) segment(e *event.Event) {
 		if p != nil {
 			j.flock(e, p)
 		}
+	default:
+		// No other call is about shared memory.
 	}
 }
 
@@ -166,12 +168,12 @@ func lockOf(name string) (key string, ok bool) {
 // missed counts polls for a segment that was not there.
 func (j *Joiner) missed(p *process, name string, first, n int64) {
 	k := missKey{p.pid, name}
-	m, ok := j.shm.misses.get(k)
-	if !ok || first < m.first {
-		m.first = first
+	if m, ok := j.shm.misses.get(k); ok {
+		m.first = min(m.first, first)
+		m.count += n
+		return
 	}
-	m.count += n
-	if _, dropped := j.shm.misses.put(k, m); dropped {
+	if _, dropped := j.shm.misses.put(k, &miss{first, n}); dropped {
 		j.stats.MissesDropped++
 		j.shm.forgot = true
 	}

@@ -18,14 +18,12 @@ const (
 	codePID
 )
 
-func id(n int) *int { return &n }
-
 func madeProcesses() []event.Process {
 	return []event.Process{
 		{PID: apiPID, Stage: "api", Role: "api"},
-		{PID: thinkerPID, Stage: "thinker", StageID: id(0), Role: "stage"},
-		{PID: talkerPID, Stage: "talker", StageID: id(1), Role: "stage"},
-		{PID: codePID, Stage: "code2wav", StageID: id(2), Role: "stage"},
+		{PID: thinkerPID, Stage: "thinker", StageID: new(0), Role: "stage"},
+		{PID: talkerPID, Stage: "talker", StageID: new(1), Role: "stage"},
+		{PID: codePID, Stage: "code2wav", StageID: new(2), Role: "stage"},
 	}
 }
 
@@ -264,7 +262,7 @@ func (s *synth) join() *Joiner {
 	for i := range s.events {
 		j.Add(&s.events[i])
 	}
-	j.Flush(1 << 62)
+	j.Flush(Everything)
 	return j
 }
 

@@ -89,10 +89,10 @@ func span(from, to int64) int64 {
 	return to - from
 }
 
-// Request joins what is known of a request. It may be called again; what comes later
-// is then in it.
+// Request joins what is known of a request. Events that are still held to bring them
+// into order are not in it: ask when Flush has gone past the request's end. It may be
+// called again; what comes later is then in it.
 func (j *Joiner) Request(a Ask) Joined {
-	j.Flush(1 << 62)
 	f := j.match(&a)
 	out := Joined{Why: f.why, QuiesceNS: -1}
 	out.Fates = j.fatesOf(&a, f.r)
@@ -208,70 +208,82 @@ func (j *Joiner) stageOf(r *request, s *stage, out *Joined) Stage {
 }
 
 // times finds the moments of a stage in its messages and its transfers.
-func (o *Stage) times(r *request, out *Joined) {
-	s := o.s
-	var taken, last, starved int64
-	inputs, polls := 0, false
-	for i := range out.Transfers {
-		t := &out.Transfers[i]
-		if t.From == s.name && t.FromPID == s.pid {
-			last = max(last, t.TxEnd, t.Announced)
-		}
-		if t.To != s.name || t.Received() == 0 {
-			continue
-		}
-		inputs++
-		if ready := cmp.Or(t.TxEnd, t.Announced, t.Received()); o.ReadyNS == 0 || ready < o.ReadyNS {
-			o.ReadyNS = ready
-		}
-		if took := cmp.Or(t.RxStart, t.Heard); took > 0 && (taken == 0 || took < taken) {
-			taken = took
-		}
-		polls = polls || t.Misses >= 0
-		if t.WaitStart > 0 && t.RxStart > t.WaitStart {
-			starved += t.RxStart - t.WaitStart
+func (s *Stage) times(r *request, out *Joined) {
+	in := s.inputs(out)
+	if s.StarvedNS = in.starved; in.n == 0 {
+		s.ReadyNS, in.taken = s.s.got, s.s.got
+		if s.s.scheduled == 0 {
+			s.ReadyNS = r.added // it took it when it got it
 		}
 	}
-	if polls {
-		o.StarvedNS = starved
+	s.StartNS = in.taken
+	if s.s.scheduled > 0 && s.s.scheduled >= in.taken {
+		s.StartNS = s.s.scheduled
 	}
-	if inputs == 0 {
-		o.ReadyNS, taken = s.got, s.got
-		if s.scheduled == 0 {
-			o.ReadyNS = r.added // it took it when it got it
-		}
+	last := in.handed
+	for i := range s.s.outputs {
+		last = max(last, s.s.outputs[i].sent)
 	}
-	o.StartNS = taken
-	if s.scheduled > 0 && s.scheduled >= taken {
-		o.StartNS = s.scheduled
-	}
-	for i := range s.outputs {
-		last = max(last, s.outputs[i].sent)
-	}
-	if n := len(s.outputs); n > 0 {
-		o.FirstNS = s.outputs[0].sent
+	if len(s.s.outputs) > 0 {
+		s.FirstNS = s.s.outputs[0].sent
 	}
 	// Where events were lost the last one seen need not be the last there was.
-	if len(out.Partial) == 0 || s.finished > 0 {
-		o.FinishNS = max(last, s.finished)
+	if len(out.Partial) == 0 || s.s.finished > 0 {
+		s.FinishNS = max(last, s.s.finished)
 	}
-	if s.outputs == nil && inputs == 0 && last == 0 {
-		o.StartNS, o.FinishNS = 0, 0 // it was told, and did nothing
+	if len(s.s.outputs) == 0 && in.n == 0 && last == 0 {
+		s.StartNS, s.FinishNS = 0, 0 // it was told, and did nothing
 	}
 }
 
+// inputs is what a stage's transfers say of it: how many it received, when it took the
+// first, how long it polled for them (-1 where polls are not seen), and when it handed
+// on the last of its own.
+type inputs struct {
+	n                      int
+	taken, starved, handed int64
+}
+
+// inputs goes through a stage's transfers; ReadyNS becomes the first one's.
+func (s *Stage) inputs(out *Joined) inputs {
+	in := inputs{starved: -1}
+	for i := range out.Transfers {
+		t := &out.Transfers[i]
+		if t.From == s.Stage && t.FromPID == s.PID {
+			in.handed = max(in.handed, t.TxEnd, t.Announced)
+		}
+		if t.To != s.Stage || t.Received() == 0 {
+			continue
+		}
+		in.n++
+		if ready := cmp.Or(t.TxEnd, t.Announced, t.Received()); s.ReadyNS == 0 || ready < s.ReadyNS {
+			s.ReadyNS = ready
+		}
+		if took := cmp.Or(t.RxStart, t.Heard); took > 0 && (in.taken == 0 || took < in.taken) {
+			in.taken = took
+		}
+		if t.Misses >= 0 {
+			in.starved = max(in.starved, 0)
+		}
+		if t.WaitStart > 0 && t.RxStart > t.WaitStart {
+			in.starved = max(in.starved, 0) + t.RxStart - t.WaitStart
+		}
+	}
+	return in
+}
+
 // batches counts its steps, and the requests in them.
-func (o *Stage) batches() {
+func (s *Stage) batches() {
 	var sum, n int
-	for i := range o.s.outputs {
-		if b := int(o.s.outputs[i].batch); b > 0 {
+	for i := range s.s.outputs {
+		if b := int(s.s.outputs[i].batch); b > 0 {
 			sum, n = sum+b, n+1
-			o.BatchMax = max(o.BatchMax, b)
+			s.BatchMax = max(s.BatchMax, b)
 		}
 	}
 	if n > 0 {
-		o.BatchMean = float64(sum) / float64(n)
-		o.Steps = n + o.s.more
+		s.BatchMean = float64(sum) / float64(n)
+		s.Steps = n + s.s.more
 	}
 }
 

@@ -13,8 +13,6 @@ import (
 	"github.com/omnitap/omnitap/proxy/timeline"
 )
 
-func at(v int64) *int64 { return &v }
-
 // askFor is what a relay would know of a request of the stages: t_in and t_up before
 // it was sent to them, t_audio 3 ms after the API process had the first audio.
 func askFor(r *request) Ask {
@@ -23,8 +21,8 @@ func askFor(r *request) Ask {
 	return Ask{
 		ServerRequestID: r.external, Flow: "chat",
 		Points: timeline.Points{
-			TIn: at(r.added - 1_300_000), TUp: at(r.added - 1_000_000),
-			TAudio: at(max(o.got, o.sent) + 3_000_000), TTerm: at(r.last + 5_000_000),
+			TIn: new(r.added - 1_300_000), TUp: new(r.added - 1_000_000),
+			TAudio: new(max(o.got, o.sent) + 3_000_000), TTerm: new(r.last + 5_000_000),
 		},
 	}
 }
@@ -445,8 +443,9 @@ func TestFates(t *testing.T) {
 	} {
 		j.Add(&e)
 	}
+	j.Flush(Everything)
 	in := func(from, to int64) []Fate {
-		return j.Request(Ask{Points: timeline.Points{TUp: at(from), TTerm: at(to)}}).Fates
+		return j.Request(Ask{Points: timeline.Points{TUp: new(from), TTerm: new(to)}}).Fates
 	}
 	want := []Fate{{Stage: "talker", PID: talkerPID, AtNS: 50, Signal: 9}, {Stage: "talker", PID: talkerPID, AtNS: 60, Exited: true}}
 	if got := in(10, 100); !slices.Equal(got, want) {
