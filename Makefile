@@ -115,6 +115,21 @@ cover: clients ## test coverage of the whole module into out/cover.html
 	go tool cover -html=out/cover.out -o out/cover.html
 	go tool cover -func=out/cover.out | tail -n 1
 
+# The families of probes, each with an object of its own in bpf/.
+BPF := $(addprefix ./probes/,shm zmq pipe socket cuda sched proc)
+
+.PHONY: bpf
+bpf: ## compile the BPF objects, which are in the repository; needs clang, llvm and libbpf-dev
+	go generate $(BPF)
+
+.PHONY: check-bpf
+check-bpf: bpf ## fail where the BPF objects are not what their sources give (Debian 12's clang)
+	git diff --exit-code --stat -- $(addsuffix /*_bpfel.*,$(BPF))
+
+.PHONY: test-gpu
+test-gpu: build-nocgo ## known numbers of CUDA calls against what the probes see; needs root, an NVIDIA GPU and PyTorch
+	python3 testdata/gpu/counts.py --omnitap bin/omnitap-nocgo
+
 .PHONY: schema
 schema: ## generate the JSON schema of the records from their Go types
 	go generate -x -run schema ./...

@@ -46,9 +46,11 @@ func deref(p *int64) int64 {
 	return *p
 }
 
-// from and to are the time within which the stages must have been asked.
+// from and to are the time within which the stages must have been asked. The request
+// was not whole before its last byte came in; t_up is when the write to the server had
+// returned, and on a busy machine the server has worked for milliseconds by then.
 func (a *Ask) from() int64 {
-	return cmp.Or(deref(a.Points.TUp), deref(a.Points.TBody), deref(a.Points.TIn))
+	return cmp.Or(deref(a.Points.TBody), deref(a.Points.TIn), deref(a.Points.TUp))
 }
 
 func (a *Ask) to() int64 {
@@ -202,12 +204,15 @@ func (r *request) lastStage() *stage {
 		if len(s.outputs) == 0 {
 			continue
 		}
-		if last == nil || s.id > last.id {
+		if last == nil || s.id > last.id || s.id == last.id && s.speaks() && !last.speaks() {
 			last = s
 		}
 	}
 	return last
 }
+
+// speaks says whether a stage answered with more than text.
+func (s *stage) speaks() bool { o := s.firstPayload(); return o != nil && o.payload }
 
 // firstPayload is the first output with more than text, else the first output.
 func (s *stage) firstPayload() *output {
