@@ -136,7 +136,7 @@ class Compare(unittest.TestCase):
                 lines = lines_of(truth)
                 for t in lines:
                     if t["tx_end_ns"] is not None:
-                        t["tx_end_ns"] += 300_000
+                        t["tx_end_ns"] += 1_300_000
                 self.assertNotEqual(transfers.compare(lines, truth).failed, [])
 
     def test_an_empty_segment_opened_is_one_miss_more_in_the_truth(self):
