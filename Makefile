@@ -74,7 +74,10 @@ test-real: build clients ## drive the real servers' serving layers through bin/o
 	for server in vllm-omni sglang-omni; do \
 		"$$python" testdata/real/drive.py --server "$$server" --omnitap bin/omnitap; \
 	done; \
-	"$$python" testdata/real/timing.py --omnitap bin/omnitap
+	"$$python" testdata/real/timing.py --omnitap bin/omnitap; \
+	"$$python" testdata/real/transfers_test.py; \
+	if [ "$$(id -u)" = 0 ]; then "$$python" testdata/real/probes.py --omnitap bin/omnitap; \
+	else echo "make test-real: NOT TESTED without root: the stage probes (testdata/real/probes.py)" >&2; fi
 
 # The sound that the waveform checks are studied on, made once into the cache.
 quality_corpus = "$${OMNITAP_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/omnitap}/quality"
