@@ -163,12 +163,14 @@ def vllm_cpu(omnitap: str, out: pathlib.Path, requests: int) -> transfers.Report
         truth = s.truth()
     finally:
         s.stop()
+    log = "".join(f.read_text(errors="replace") for f in (out / "server").glob("server-*.log"))
     for a in [*answers, text]:
         r.that(a.status == 200 and not a.error, f"{a.request_id} failed: {a.status} {a.error}")
     for x in whole_server(r, s, o, ids):
         if x["ttfa_ms"] is not None:  # a talker may end at once, as with real checkpoints
             path_of(r, x, "code2wav")
         steps_as_logged(r, x, truth)
+        times_as_told(r, x, log)
         r.that([t["stage"] for t in x["stages"]] == ["thinker", "talker", "code2wav"], f"{x['request_id']}: stages {[t['stage'] for t in x['stages']]}")
         r.that(all(t["match"] == "id" and t["confidence"] == 1 for t in x["stages"]), f"{x['request_id']} is not matched by its id")
         unbroken(r, x)
@@ -189,6 +191,20 @@ def steps_as_logged(r: transfers.Report, x: dict, truth: list[dict]) -> None:
         first, last = mine[0]["mono_ns"], mine[-1]["mono_ns"]
         r.that(t["start_ns"] <= first + 5_000_000, f"{x['request_id']} {t['stage']} starts {(t['start_ns'] - first) / 1e6:.1f} ms after its first step")
         r.that(t["finish_ns"] >= last - 5_000_000, f"{x['request_id']} {t['stage']} finishes {(last - t['finish_ns']) / 1e6:.1f} ms before its last step")
+
+
+def times_as_told(r: transfers.Report, x: dict, log: str) -> None:
+    """The server's own line of a request says how long each stage took from its being asked to its last answer."""
+    m = re.search(rf"\[OmniTiming\] req={re.escape(x['server_request_id'])}-[0-9a-f]{{8}} .*?stages=\[([^\]]*)\]", log)
+    r.that(m is not None, f"{x['request_id']}: no line of the server's own times")
+    if m is None:
+        return
+    told = dict(p.rstrip("s").split(":") for p in m[1].split(","))
+    asked = x["stages"][0]["ready_ns"]
+    for n, t in enumerate(x["stages"]):
+        took = (t["finish_ns"] - asked) / 1e9
+        want = float(told[str(n)])  # in hundredths; to the receipt of the answer, which waits for the event loop
+        r.that(-0.1 <= want - took <= 0.3, f"{x['request_id']} {t['stage']}: {took:.3f} s, the server says {want} s")
 
 
 def unbroken(r: transfers.Report, x: dict) -> None:
