@@ -103,8 +103,8 @@ fuzz: ## run every fuzz target for FUZZTIME
 	done <<<"$$targets"
 
 .PHONY: bench
-bench: ## benchmarks: readers, and relays side by side: BENCH, BENCHTIME, RELAYTIME, COUNT
-	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) ./proxy/...
+bench: ## benchmarks: readers, probes (as root), join, and relays side by side: BENCH, BENCHTIME, RELAYTIME, COUNT
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) ./proxy/... ./probes/... ./exporter/join/...
 	go test -run '^$$' -bench '$(BENCH)' -benchtime $(RELAYTIME) -count $(COUNT) ./cmd/omnitap
 
 .PHONY: bench-once

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
@@ -283,10 +284,18 @@ func (r Report) stageNotes() (out []string) {
 	if len(r.Edges) > 0 {
 		out = append(out, "Stages and hand-overs are over successes; an unread hand-over was made for a stage that had ended: no loss by itself.")
 	}
+	var none []string
 	for _, p := range r.Paths {
+		if p.N == 0 {
+			none = append(none, p.Flow)
+			continue
+		}
 		for _, why := range slices.Sorted(maps.Keys(p.Why)) {
 			out = append(out, fmt.Sprintf("%s: %d of %d successes have no way to first audio: %s.", p.Flow, p.Why[why], p.Of, why))
 		}
+	}
+	if len(none) > 0 {
+		out = append(out, "No success has a way to first audio (the records say why): "+strings.Join(none, ", ")+".")
 	}
 	if r.Partial > 0 {
 		out = append(out, fmt.Sprintf("Kernel events were lost during %d successes: their stages' counts are lower bounds.", r.Partial))
