@@ -48,7 +48,7 @@ enum family { F_SHM, F_ZMQ, F_PIPE, F_SOCKET, F_CUDA, F_SCHED, F_PROC, F_COUNT }
 
 #define HEAD_MAX 1024
 #define TAIL_MAX 64
-#define PATH_MAX_ 256
+#define PATH_MAX_ 272 /* "/dev/shm/", a name of 255 bytes, the zero; in whole words */
 #define BULK_MAX 8192
 
 /* One event in the ring; data follows, path first, then head, then tail. */
@@ -99,7 +99,6 @@ struct {
 struct counts {
 	__u64 hits;  /* program runs of a watched process */
 	__u64 sent;  /* put into the ring */
-	__u64 lost;  /* no room in the ring, or in a map */
 	__u64 beats; /* heartbeats */
 };
 
@@ -109,6 +108,10 @@ struct {
 	__type(key, __u32);
 	__type(value, struct counts);
 } counters SEC(".maps");
+
+/* What should have been told and was not: no room in the ring or in a map, memory that
+ * could not be read. One for all CPUs, in mapped memory: user space reads it often. */
+volatile __u64 lost = 0;
 
 /* The pid namespace that pids are told in, zero for the kernel's own. */
 const volatile __u64 pidns_dev = 0;
@@ -130,27 +133,61 @@ static __always_inline struct counts *my_counts(void)
 	return bpf_map_lookup_elem(&counters, &zero);
 }
 
+/* add1 is atomic although counters are per CPU: a uprobe's program may be preempted,
+ * and a tracepoint's interrupted by one in a softirq. */
+static __always_inline void add1(__u64 *n)
+{
+	__sync_fetch_and_add(n, 1);
+}
+
 static __always_inline void count_hit(struct stage *s, int family)
 {
 	struct counts *c = my_counts();
 	if (c)
-		c->hits++;
-	if (family >= 0 && family < F_COUNT)
-		__sync_fetch_and_add(&s->hits[family], 1);
+		add1(&c->hits);
+	add1(&s->hits[family]);
+}
+
+static __always_inline void count_beat(void)
+{
+	struct counts *c = my_counts();
+	if (c)
+		add1(&c->beats);
 }
 
 static __always_inline void count_lost(void)
 {
-	struct counts *c = my_counts();
-	if (c)
-		c->lost++;
+	__sync_fetch_and_add(&lost, 1);
 }
 
-/* watched returns the current process's entry, 0 where nobody watches it. */
-static __always_inline struct stage *watched(__u64 ids)
+static __always_inline struct stage *stage_of(__u32 tgid)
 {
-	__u32 tgid = ids >> 32;
 	return bpf_map_lookup_elem(&stages, &tgid);
+}
+
+/* watched returns the current process's entry, 0 where nobody watches it or it is
+ * omnitap, and counts the hit: every run of a program for a watched process is one. */
+static __always_inline struct stage *watched(__u64 ids, int family)
+{
+	struct stage *s = stage_of(ids >> 32);
+	if (!s || s->flags & STAGE_SELF)
+		return 0;
+	count_hit(s, family);
+	return s;
+}
+
+/* watched_or_beat is watched, and counts a call of omnitap's own as a heartbeat. */
+static __always_inline struct stage *watched_or_beat(__u64 ids, int family)
+{
+	struct stage *s = stage_of(ids >> 32);
+	if (!s)
+		return 0;
+	if (s->flags & STAGE_SELF) {
+		count_beat();
+		return 0;
+	}
+	count_hit(s, family);
+	return s;
 }
 
 static __always_inline void fill(struct event *e, __u8 probe, __u64 ids)
@@ -167,7 +204,7 @@ static __always_inline void sent(void *e)
 {
 	struct counts *c = my_counts();
 	if (c)
-		c->sent++;
+		add1(&c->sent);
 	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
 }
 
@@ -180,6 +217,26 @@ static __always_inline void sent(void *e)
 	}
 
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
+
+/* put_call keeps what a call began with until it returns. Tables of calls are plain
+ * hashes whose memory is taken as needed: an LRU table forgets calls under way, where
+ * many CPUs each keep free entries. Only a thread that dies in its call leaves one. */
+#define CALLS_MAX 65536
+
+#define CALLS(name, key_type, value_type)                   \
+	struct {                                            \
+		__uint(type, BPF_MAP_TYPE_HASH);            \
+		__uint(map_flags, BPF_F_NO_PREALLOC);       \
+		__uint(max_entries, CALLS_MAX);             \
+		__type(key, key_type);                      \
+		__type(value, value_type);                  \
+	} name SEC(".maps")
+
+#define PUT_CALL(map, key, value)                                    \
+	({                                                           \
+		if (bpf_map_update_elem(map, key, value, BPF_ANY))   \
+			count_lost();                                \
+	})
 
 /* read_user copies at most max bytes and returns how many. The barrier keeps the
  * compiler from folding the bound away that the verifier has to see. */

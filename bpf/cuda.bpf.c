@@ -20,20 +20,21 @@ struct call_key {
 
 /* Calls under way; a driver function may call another one, so the function is part of
  * the key. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 4096);
-	__type(key, struct call_key);
-	__type(value, struct call);
-} calls SEC(".maps");
+CALLS(calls, struct call_key, struct call);
 
 struct count_key {
 	__u32 tgid, fn;
 };
 
+/* count and bytes only grow, so that nothing is lost while user space reads them; first
+ * is of the look that look numbers. */
 struct count {
 	__u64 first, last, count, bytes;
+	__u64 look;
 };
+
+/* The number of user space's next look at the counts. */
+volatile __u64 look = 1;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -47,7 +48,7 @@ static __always_inline void add(__u32 tgid, __u32 fn, __u64 now, __u64 bytes)
 	struct count_key k = {.tgid = tgid, .fn = fn};
 	struct count *c = bpf_map_lookup_elem(&counted, &k);
 	if (!c) {
-		struct count fresh = {.first = now};
+		struct count fresh = {};
 		bpf_map_update_elem(&counted, &k, &fresh, BPF_NOEXIST);
 		c = bpf_map_lookup_elem(&counted, &k);
 		if (!c) {
@@ -55,8 +56,10 @@ static __always_inline void add(__u32 tgid, __u32 fn, __u64 now, __u64 bytes)
 			return;
 		}
 	}
-	if (!c->first)
+	if (c->look != look) {
+		c->look = look;
 		c->first = now;
+	}
 	c->last = now;
 	__sync_fetch_and_add(&c->count, 1);
 	__sync_fetch_and_add(&c->bytes, bytes);
@@ -66,10 +69,8 @@ SEC("uprobe/told")
 int enter_told(struct pt_regs *ctx)
 {
 	__u64 ids = current_ids();
-	struct stage *s = watched(ids);
-	if (!s)
+	if (!watched(ids, F_CUDA))
 		return 0;
-	count_hit(s, F_CUDA);
 	__u64 cookie = bpf_get_attach_cookie(ctx);
 	__u64 now = bpf_ktime_get_ns();
 	if (cookie & COOKIE_BYTES_ARG3 && ctx->dx < least_copy) {
@@ -78,7 +79,7 @@ int enter_told(struct pt_regs *ctx)
 	}
 	struct call_key k = {.ids = ids, .fn = cookie & 0xffff};
 	struct call c = {.enter = now, .cookie = cookie, .args = {ctx->di, ctx->si, ctx->dx}};
-	bpf_map_update_elem(&calls, &k, &c, BPF_ANY);
+	PUT_CALL(&calls, &k, &c);
 	return 0;
 }
 
@@ -86,15 +87,14 @@ SEC("uretprobe/told")
 int exit_told(struct pt_regs *ctx)
 {
 	__u64 ids = current_ids();
+	if (!watched(ids, F_CUDA))
+		return 0;
 	struct call_key k = {.ids = ids, .fn = bpf_get_attach_cookie(ctx) & 0xffff};
 	struct call *p = bpf_map_lookup_elem(&calls, &k);
 	if (!p)
 		return 0;
 	struct call c = *p;
 	bpf_map_delete_elem(&calls, &k);
-	struct stage *s = watched(ids);
-	if (s)
-		count_hit(s, F_CUDA);
 	RESERVE(e, with_args);
 	fill(&e->e, P_CUDA_CALL, ids);
 	e->e.enter = c.enter;
@@ -114,10 +114,8 @@ SEC("uprobe/counted")
 int enter_counted(struct pt_regs *ctx)
 {
 	__u64 ids = current_ids();
-	struct stage *s = watched(ids);
-	if (!s)
+	if (!watched(ids, F_CUDA))
 		return 0;
-	count_hit(s, F_CUDA);
 	add(ids >> 32, bpf_get_attach_cookie(ctx) & 0xffff, bpf_ktime_get_ns(), 0);
 	return 0;
 }

@@ -33,13 +33,26 @@ static __always_inline __u64 inode_of(struct file *f)
 	return BPF_CORE_READ(f, f_inode, i_ino);
 }
 
+#define PIPEFS_MAGIC 0x50495045
+
+/* is_pipe tells a pipe from a named FIFO, whose inode number is another file system's. */
+static __always_inline bool is_pipe(struct file *f)
+{
+	return BPF_CORE_READ(f, f_inode, i_sb, s_magic) == PIPEFS_MAGIC;
+}
+
+static __always_inline struct sock *sock_of(struct file *f)
+{
+	struct socket *s = BPF_CORE_READ(f, private_data);
+	return BPF_CORE_READ(s, sk);
+}
+
 /* family_of tells a socket's address family, 0 for anything else. */
 static __always_inline __u16 family_of(struct file *f)
 {
 	if (!f || mode_of(f) != S_IFSOCK)
 		return 0;
-	struct socket *s = BPF_CORE_READ(f, private_data);
-	return BPF_CORE_READ(s, sk, __sk_common.skc_family);
+	return BPF_CORE_READ(sock_of(f), __sk_common.skc_family);
 }
 
 /* The numbers of Event.Call. */

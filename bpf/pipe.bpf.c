@@ -9,20 +9,15 @@ struct io {
 	const void *buf;
 	__u64 len;
 	__s32 fd;
-	__u8 call;
+	__u32 call;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 4096);
-	__type(key, __u64);
-	__type(value, struct io);
-} calls SEC(".maps");
+CALLS(calls, __u64, struct io); /* by thread */
 
 /* The inodes of the shared pipes: found from /proc. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1024);
+	__uint(max_entries, 4096);
 	__type(key, __u64);
 	__type(value, __u32);
 } pipes SEC(".maps");
@@ -32,52 +27,72 @@ struct with_pipe { struct event e; char data[PIPE_HEAD]; };
 static __always_inline int begin(struct trace_event_raw_sys_enter *ctx, __u8 call)
 {
 	__u64 ids = current_ids();
-	struct stage *s = watched(ids);
-	if (!s)
+	if (!watched_or_beat(ids, F_PIPE))
 		return 0;
-	if (s->flags & STAGE_SELF) {
-		struct counts *n = my_counts();
-		if (n)
-			n->beats++;
-		return 0;
-	}
-	count_hit(s, F_PIPE);
 	struct file *f = file_of(ctx->args[0]);
 	if (!f || mode_of(f) != S_IFIFO)
 		return 0;
 	__u64 ino = inode_of(f);
-	if (!bpf_map_lookup_elem(&pipes, &ino))
+	if (!bpf_map_lookup_elem(&pipes, &ino) || !is_pipe(f))
 		return 0;
 	struct io c = {.enter = bpf_ktime_get_ns(), .buf = (const void *)ctx->args[1], .len = ctx->args[2], .fd = ctx->args[0], .call = call};
-	bpf_map_update_elem(&calls, &ids, &c, BPF_ANY);
+	PUT_CALL(&calls, &ids, &c);
 	return 0;
+}
+
+static __always_inline void io_fields(struct event *e, __u8 probe, __u64 ids, const struct io *c, __s64 ret)
+{
+	fill(e, probe, ids);
+	e->enter = c->enter;
+	e->fd = c->fd;
+	e->size = c->len;
+	e->ret = ret;
+	e->call = c->call;
+}
+
+/* is_tracker tells a line to Python's resource tracker, whose pipe all processes of a
+ * tree share: it names what the shm family tells better. */
+static __always_inline bool is_tracker(const char *data, __u32 n)
+{
+	char b[8];
+	if (n < sizeof(b))
+		return false;
+	__builtin_memcpy(b, data, sizeof(b));
+	bool reg = b[0] == 'R' && b[1] == 'E' && b[2] == 'G' && b[3] == 'I' && b[4] == 'S' && b[5] == 'T' && b[6] == 'E' && b[7] == 'R';
+	bool unreg = b[0] == 'U' && b[1] == 'N' && b[2] == 'R' && b[3] == 'E' && b[4] == 'G' && b[5] == 'I' && b[6] == 'S' && b[7] == 'T';
+	bool probe = b[0] == 'P' && b[1] == 'R' && b[2] == 'O' && b[3] == 'B' && b[4] == 'E' && b[5] == ':' && b[6] == '0' && b[7] == ':';
+	return reg || unreg || probe;
 }
 
 static __always_inline int end(struct trace_event_raw_sys_exit *ctx, __u8 probe)
 {
 	__u64 ids = current_ids();
+	if (!watched(ids, F_PIPE))
+		return 0;
 	struct io *p = bpf_map_lookup_elem(&calls, &ids);
 	if (!p)
 		return 0;
 	struct io c = *p;
 	bpf_map_delete_elem(&calls, &ids);
-	struct stage *s = watched(ids);
-	if (s)
-		count_hit(s, F_PIPE);
 	if (ctx->ret <= 0)
 		return 0;
-	__u32 n = MIN((__u64)ctx->ret, PIPE_HEAD);
+	__u64 n = ctx->ret;
 	if (n <= TAIL_MAX) {
 		RESERVE(e, with_small);
-		fill(&e->e, probe, ids);
-		e->e.enter = c.enter;
-		e->e.fd = c.fd;
-		e->e.size = c.len;
-		e->e.ret = ctx->ret;
-		e->e.call = c.call;
+		io_fields(&e->e, probe, ids, &c, ctx->ret);
 		e->e.head_len = read_user(e->data, n, TAIL_MAX, c.buf);
-		/* the resource tracker's lines name what shm tells better */
-		if (e->data[0] == 'R' && e->data[1] == 'E' && e->data[2] == 'G') {
+		if (is_tracker(e->data, e->e.head_len)) {
+			bpf_ringbuf_discard(e, BPF_RB_NO_WAKEUP);
+			return 0;
+		}
+		sent(e);
+		return 0;
+	}
+	if (n <= HEAD_MAX) {
+		RESERVE(e, with_message);
+		io_fields(&e->e, probe, ids, &c, ctx->ret);
+		e->e.head_len = read_user(e->data, n, HEAD_MAX, c.buf);
+		if (is_tracker(e->data, e->e.head_len)) {
 			bpf_ringbuf_discard(e, BPF_RB_NO_WAKEUP);
 			return 0;
 		}
@@ -85,12 +100,7 @@ static __always_inline int end(struct trace_event_raw_sys_exit *ctx, __u8 probe)
 		return 0;
 	}
 	RESERVE(e, with_pipe);
-	fill(&e->e, probe, ids);
-	e->e.enter = c.enter;
-	e->e.fd = c.fd;
-	e->e.size = c.len;
-	e->e.ret = ctx->ret;
-	e->e.call = c.call;
+	io_fields(&e->e, probe, ids, &c, ctx->ret);
 	e->e.head_len = read_user(e->data, n, PIPE_HEAD, c.buf);
 	sent(e);
 	return 0;

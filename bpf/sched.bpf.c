@@ -8,6 +8,8 @@ const volatile __u64 every_ns = 1000000;
 
 enum { RUNNING = 1, RUNNABLE, BLOCKED };
 
+#define TASK_DEAD 0x80
+
 struct thread {
 	__u64 since;
 	__u32 tgid;
@@ -16,7 +18,7 @@ struct thread {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
+	__uint(max_entries, 32768);
 	__type(key, __u32);
 	__type(value, struct thread);
 } threads SEC(".maps");
@@ -26,12 +28,7 @@ struct usage {
 	__u64 told;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1024);
-	__type(key, __u32);
-	__type(value, struct usage);
-} usages SEC(".maps");
+CALLS(usages, __u32, struct usage); /* a process that is gone leaves its sum */
 
 /* Time that processes which nobody watches ran, a CPU. */
 struct foreign {
@@ -51,13 +48,12 @@ static __always_inline int tell(__u32 tgid, struct usage *u, __u64 now)
 	u->told = now;
 	RESERVE(e, with_args);
 	fill(&e->e, P_SCHED_SAMPLE, (__u64)tgid << 32 | tgid);
-	e->e.mono = now;
+	__builtin_memset(e->e.comm, 0, sizeof(e->e.comm)); /* this may be anybody's thread */
 	e->e.args_len = 5;
 	e->args[0] = u->run;
 	e->args[1] = u->runnable;
 	e->args[2] = u->blocked;
 	e->args[3] = e->args[4] = 0;
-	e->e.comm[0] = 0; /* the current thread may be another one */
 	sent(e);
 	return 0;
 }
@@ -71,7 +67,8 @@ static __always_inline void account(__u32 tid, __u32 tgid, __u32 next, __u64 now
 		bpf_map_update_elem(&threads, &tid, &fresh, BPF_ANY);
 		return;
 	}
-	__u64 d = now - t->since;
+	/* another CPU may have been later and faster */
+	__u64 d = now > t->since ? now - t->since : 0;
 	__u32 was = t->state;
 	t->since = now;
 	t->state = next;
@@ -80,8 +77,10 @@ static __always_inline void account(__u32 tid, __u32 tgid, __u32 next, __u64 now
 		struct usage fresh = {};
 		bpf_map_update_elem(&usages, &tgid, &fresh, BPF_NOEXIST);
 		u = bpf_map_lookup_elem(&usages, &tgid);
-		if (!u)
+		if (!u) {
+			count_lost();
 			return;
+		}
 	}
 	if (was == RUNNING)
 		__sync_fetch_and_add(&u->run, d);
@@ -97,11 +96,11 @@ SEC("tp_btf/sched_switch")
 int on_switch(__u64 *ctx)
 {
 	struct task_struct *prev = (void *)ctx[1], *next = (void *)ctx[2];
-	__u64 state = ctx[3];
+	/* one that is preempted stays runnable, whatever state it was about to enter */
+	__u64 state = ctx[0] ? 0 : ctx[3];
 	__u64 now = bpf_ktime_get_ns();
 	__u32 prev_tgid = prev->tgid, next_tgid = next->tgid;
-	struct stage *p = bpf_map_lookup_elem(&stages, &prev_tgid);
-	struct stage *n = bpf_map_lookup_elem(&stages, &next_tgid);
+	struct stage *p = stage_of(prev_tgid), *n = stage_of(next_tgid);
 	__u32 zero = 0;
 	struct foreign *f = bpf_map_lookup_elem(&foreigns, &zero);
 	if (f) {
@@ -110,16 +109,17 @@ int on_switch(__u64 *ctx)
 		f->since = now;
 	}
 	if (p && p->flags & STAGE_SELF) {
-		struct counts *c = my_counts();
-		if (c)
-			c->beats++;
+		count_beat();
 		p = 0;
 	}
 	if (n && n->flags & STAGE_SELF)
 		n = 0;
 	if (p) {
 		count_hit(p, F_SCHED);
-		account(prev->pid, prev_tgid, (state & 0xff) ? BLOCKED : RUNNABLE, now);
+		account(prev->pid, prev_tgid, state ? BLOCKED : RUNNABLE, now);
+		__u32 tid = prev->pid;
+		if (state & TASK_DEAD)
+			bpf_map_delete_elem(&threads, &tid);
 	}
 	if (n) {
 		if (!p)
@@ -134,7 +134,7 @@ int on_wakeup(__u64 *ctx)
 {
 	struct task_struct *t = (void *)ctx[0];
 	__u32 tgid = t->tgid, tid = t->pid;
-	struct stage *s = bpf_map_lookup_elem(&stages, &tgid);
+	struct stage *s = stage_of(tgid);
 	if (!s || s->flags & STAGE_SELF)
 		return 0;
 	struct thread *th = bpf_map_lookup_elem(&threads, &tid);

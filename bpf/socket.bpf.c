@@ -1,86 +1,77 @@
 /* Connector sockets: who connects to whom, and what moves. Two payloads matter:
  * ZMTP on stream sockets, where libzmq's own calls cannot be probed (zmtp), and
- * Mooncake's TCP transfers, of which a header of 24 bytes and an acknowledgement of 8
- * are told and the pieces between counted (mooncake). */
+ * Mooncake's TCP transfers (mooncake), of which the header of 24 bytes and the
+ * acknowledgement of 8 are told: the header says the bytes between. */
 #include "file.h"
+#include "parts.h"
 
 const volatile __u32 zmtp = 0;
 const volatile __u32 mooncake = 0;
 
 struct io {
 	__u64 enter;
-	const void *buf;
+	const void *buf; /* the bytes, or parts many struct iovec */
 	__u64 len;
 	__s32 fd;
+	__u32 parts;
 	__u16 family;
 	__u8 call;
 };
 
+CALLS(calls, __u64, struct io); /* by thread */
+
+/* TCP sockets that watched processes connected or accepted, with the ids of the
+ * thread: changes of state mostly come in a softirq, when anybody may be running. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 4096);
+	__uint(max_entries, 16384);
 	__type(key, __u64);
-	__type(value, struct io);
-} calls SEC(".maps");
+	__type(value, __u64);
+} socks SEC(".maps");
 
-struct iovec {
-	const void *base;
-	__u64 len;
-};
-
-struct msghdr {
-	const void *name;
-	__u64 namelen;
-	struct iovec *iov;
-	__u64 iovlen;
-};
-
-static __always_inline int begin(__s32 fd, const void *buf, __u64 len, __u8 call)
+static __always_inline int begin(struct io *c)
 {
 	__u64 ids = current_ids();
-	struct stage *s = watched(ids);
-	if (!s)
+	if (!watched_or_beat(ids, F_SOCKET))
 		return 0;
-	if (s->flags & STAGE_SELF) {
-		struct counts *n = my_counts();
-		if (n)
-			n->beats++;
-		return 0;
-	}
-	count_hit(s, F_SOCKET);
-	__u16 family = family_of(file_of(fd));
-	if (family != AF_UNIX && family != AF_INET && family != AF_INET6)
+	c->family = family_of(file_of(c->fd));
+	if (c->family != AF_UNIX && c->family != AF_INET && c->family != AF_INET6)
 		return 0;
 	/* without ZMTP only what can be Mooncake's */
-	if (!zmtp && (family == AF_UNIX || !mooncake))
+	if (!zmtp && (c->family == AF_UNIX || !mooncake))
 		return 0;
-	struct io c = {.enter = bpf_ktime_get_ns(), .buf = buf, .len = len, .fd = fd, .family = family, .call = call};
-	bpf_map_update_elem(&calls, &ids, &c, BPF_ANY);
+	c->enter = bpf_ktime_get_ns();
+	PUT_CALL(&calls, &ids, c);
 	return 0;
 }
 
-/* vector takes the first part of a scattered call: its bytes are the head. */
+/* begin_parts begins a scattered call; one of a single part is like any other. */
+static __always_inline int begin_parts(__s32 fd, const void *iov, __u64 parts, __u8 call)
+{
+	struct iovec v = {};
+	if (bpf_probe_read_user(&v, sizeof(v), iov))
+		return 0; /* a watched process's own array is there: it was just written */
+	struct io c = {.buf = v.base, .len = v.len, .fd = fd, .call = call};
+	if (parts > 1) {
+		c.buf = iov;
+		c.parts = parts;
+	}
+	return begin(&c);
+}
+
 static __always_inline int begin_msg(struct trace_event_raw_sys_enter *ctx, __u8 call)
 {
-	__u64 ids = current_ids();
-	if (!watched(ids))
-		return 0;
 	struct msghdr m = {};
-	struct iovec v = {};
-	if (bpf_probe_read_user(&m, sizeof(m), (const void *)ctx->args[1]) || bpf_probe_read_user(&v, sizeof(v), m.iov))
+	if (!stage_of(current_ids() >> 32) || bpf_probe_read_user(&m, sizeof(m), (const void *)ctx->args[1]))
 		return 0;
-	return begin(ctx->args[0], v.base, v.len, call);
+	return begin_parts(ctx->args[0], m.iov, m.iovlen, call);
 }
 
 static __always_inline int begin_vec(struct trace_event_raw_sys_enter *ctx, __u8 call)
 {
-	__u64 ids = current_ids();
-	if (!watched(ids))
+	if (!stage_of(current_ids() >> 32))
 		return 0;
-	struct iovec v = {};
-	if (bpf_probe_read_user(&v, sizeof(v), (const void *)ctx->args[1]))
-		return 0;
-	return begin(ctx->args[0], v.base, v.len, call);
+	return begin_parts(ctx->args[0], (const void *)ctx->args[1], ctx->args[2], call);
 }
 
 static __always_inline void io_fields(struct event *e, __u8 probe, __u64 ids, const struct io *c, __s64 ret)
@@ -94,55 +85,70 @@ static __always_inline void io_fields(struct event *e, __u8 probe, __u64 ids, co
 	e->flags = c->family;
 }
 
-static __always_inline int end(struct trace_event_raw_sys_exit *ctx, __u8 probe)
+static __always_inline int end_parts(__u8 probe, __u64 ids, const struct io *c, __u64 ret)
+{
+	RESERVE(e, with_bulk);
+	io_fields(&e->e, probe, ids, c, ret);
+	gather(e, c->buf, c->parts, ret);
+	sent(e);
+	return 0;
+}
+
+static __always_inline int end(struct trace_event_raw_sys_exit *ctx, __u8 probe, bool scattered)
 {
 	__u64 ids = current_ids();
+	if (!watched(ids, F_SOCKET))
+		return 0;
 	struct io *p = bpf_map_lookup_elem(&calls, &ids);
 	if (!p)
 		return 0;
 	struct io c = *p;
 	bpf_map_delete_elem(&calls, &ids);
-	struct stage *s = watched(ids);
-	if (s)
-		count_hit(s, F_SOCKET);
 	if (ctx->ret <= 0)
 		return 0;
-	__u64 ret = ctx->ret;
+	__u64 n = ctx->ret;
 	/* a Mooncake header or acknowledgement; its data says nothing */
-	if (!zmtp && ret != 24 && ret != 8)
+	if (!zmtp && n != 24 && n != 8)
 		return 0;
-	__u64 have = MIN(ret, c.len); /* the first part of a scattered call may be shorter */
-	if (have <= TAIL_MAX) {
+	if (scattered && c.parts)
+		return end_parts(probe, ids, &c, n);
+	if (n <= TAIL_MAX) {
 		RESERVE(e, with_small);
-		io_fields(&e->e, probe, ids, &c, ret);
-		e->e.head_len = read_user(e->data, have, TAIL_MAX, c.buf);
+		io_fields(&e->e, probe, ids, &c, n);
+		e->e.head_len = read_user(e->data, n, TAIL_MAX, c.buf);
 		sent(e);
 		return 0;
 	}
-	if (have <= HEAD_MAX) {
+	if (n <= HEAD_MAX) {
 		RESERVE(e, with_message);
-		io_fields(&e->e, probe, ids, &c, ret);
-		e->e.head_len = read_user(e->data, have, HEAD_MAX, c.buf);
+		io_fields(&e->e, probe, ids, &c, n);
+		e->e.head_len = read_user(e->data, n, HEAD_MAX, c.buf);
 		sent(e);
 		return 0;
 	}
 	RESERVE(e, with_bulk);
-	io_fields(&e->e, probe, ids, &c, ret);
-	e->e.head_len = read_user(e->data, have, BULK_MAX, c.buf);
-	if (have > BULK_MAX && !bpf_probe_read_user(e->data + BULK_MAX, TAIL_MAX, c.buf + have - TAIL_MAX))
+	io_fields(&e->e, probe, ids, &c, n);
+	e->e.head_len = read_user(e->data, n, BULK_MAX, c.buf);
+	if (n > BULK_MAX && !bpf_probe_read_user(e->data + BULK_MAX, TAIL_MAX, c.buf + n - TAIL_MAX))
 		e->e.tail_len = TAIL_MAX;
 	sent(e);
 	return 0;
 }
 
-#define IO(name, call, probe)                                             \
+static __always_inline int begin_one(struct trace_event_raw_sys_enter *ctx, __u8 call)
+{
+	struct io c = {.buf = (const void *)ctx->args[1], .len = ctx->args[2], .fd = ctx->args[0], .call = call};
+	return begin(&c);
+}
+
+#define IO(name, number, probe)                                           \
 	SEC("tracepoint/syscalls/sys_enter_" #name)                       \
 	int enter_##name(struct trace_event_raw_sys_enter *ctx)           \
 	{                                                                 \
-		return begin(ctx->args[0], (const void *)ctx->args[1], ctx->args[2], call); \
+		return begin_one(ctx, number);                            \
 	}                                                                 \
 	SEC("tracepoint/syscalls/sys_exit_" #name)                        \
-	int exit_##name(struct trace_event_raw_sys_exit *ctx) { return end(ctx, probe); }
+	int exit_##name(struct trace_event_raw_sys_exit *ctx) { return end(ctx, probe, false); }
 
 IO(sendto, C_SENDTO, P_SEND)
 IO(write, C_WRITE, P_SEND)
@@ -153,73 +159,82 @@ SEC("tracepoint/syscalls/sys_enter_sendmsg")
 int enter_sendmsg(struct trace_event_raw_sys_enter *ctx) { return begin_msg(ctx, C_SENDMSG); }
 
 SEC("tracepoint/syscalls/sys_exit_sendmsg")
-int exit_sendmsg(struct trace_event_raw_sys_exit *ctx) { return end(ctx, P_SEND); }
+int exit_sendmsg(struct trace_event_raw_sys_exit *ctx) { return end(ctx, P_SEND, true); }
 
 SEC("tracepoint/syscalls/sys_enter_recvmsg")
 int enter_recvmsg(struct trace_event_raw_sys_enter *ctx) { return begin_msg(ctx, C_RECVMSG); }
 
 SEC("tracepoint/syscalls/sys_exit_recvmsg")
-int exit_recvmsg(struct trace_event_raw_sys_exit *ctx) { return end(ctx, P_RECV); }
+int exit_recvmsg(struct trace_event_raw_sys_exit *ctx) { return end(ctx, P_RECV, true); }
 
 SEC("tracepoint/syscalls/sys_enter_writev")
 int enter_writev(struct trace_event_raw_sys_enter *ctx) { return begin_vec(ctx, C_WRITEV); }
 
 SEC("tracepoint/syscalls/sys_exit_writev")
-int exit_writev(struct trace_event_raw_sys_exit *ctx) { return end(ctx, P_SEND); }
+int exit_writev(struct trace_event_raw_sys_exit *ctx) { return end(ctx, P_SEND, true); }
 
 SEC("tracepoint/syscalls/sys_enter_readv")
 int enter_readv(struct trace_event_raw_sys_enter *ctx) { return begin_vec(ctx, C_READV); }
 
 SEC("tracepoint/syscalls/sys_exit_readv")
-int exit_readv(struct trace_event_raw_sys_exit *ctx) { return end(ctx, P_RECV); }
+int exit_readv(struct trace_event_raw_sys_exit *ctx) { return end(ctx, P_RECV, true); }
 
-/* address copies a sockaddr as it is; user space words it. */
-static __always_inline int address(__s32 fd, const void *addr, __u32 len, __u8 probe, __s64 ret)
+/* address copies a sockaddr as it is; user space words it. It is told at the call. */
+static __always_inline int address(__u64 ids, __s32 fd, const void *addr, __u32 len, __u8 probe)
 {
-	__u64 ids = current_ids();
-	struct stage *s = watched(ids);
-	if (!s)
-		return 0;
-	count_hit(s, F_SOCKET);
 	RESERVE(e, with_path);
 	fill(&e->e, probe, ids);
 	e->e.fd = fd;
-	e->e.ret = ret;
 	e->e.head_len = read_user(e->data, len, 112, addr); /* sockaddr_un has 110 */
 	sent(e);
 	return 0;
 }
 
+static __always_inline void remember(struct sock *sk, __u64 ids)
+{
+	__u64 key = (__u64)sk;
+	bpf_map_update_elem(&socks, &key, &ids, BPF_ANY);
+}
+
 SEC("tracepoint/syscalls/sys_enter_bind")
 int enter_bind(struct trace_event_raw_sys_enter *ctx)
 {
-	return address(ctx->args[0], (const void *)ctx->args[1], ctx->args[2], P_BIND, 0);
+	__u64 ids = current_ids();
+	if (!watched(ids, F_SOCKET))
+		return 0;
+	return address(ids, ctx->args[0], (const void *)ctx->args[1], ctx->args[2], P_BIND);
 }
 
 SEC("tracepoint/syscalls/sys_enter_connect")
 int enter_connect(struct trace_event_raw_sys_enter *ctx)
 {
-	return address(ctx->args[0], (const void *)ctx->args[1], ctx->args[2], P_CONNECT, 0);
+	__u64 ids = current_ids();
+	if (!watched(ids, F_SOCKET))
+		return 0;
+	struct file *f = file_of(ctx->args[0]);
+	__u16 family = family_of(f);
+	if (family == AF_INET || family == AF_INET6)
+		remember(sock_of(f), ids);
+	return address(ids, ctx->args[0], (const void *)ctx->args[1], ctx->args[2], P_CONNECT);
 }
 
 static __always_inline int accepted(struct trace_event_raw_sys_exit *ctx)
 {
 	__u64 ids = current_ids();
-	struct stage *s = watched(ids);
-	if (!s || ctx->ret < 0)
+	if (!watched(ids, F_SOCKET) || ctx->ret < 0)
 		return 0;
 	struct file *f = file_of(ctx->ret);
 	__u16 family = family_of(f);
 	if (!family)
 		return 0;
-	count_hit(s, F_SOCKET);
+	struct sock *sk = sock_of(f);
+	if (family == AF_INET || family == AF_INET6)
+		remember(sk, ids);
 	RESERVE(e, with_path);
 	fill(&e->e, P_ACCEPT, ids);
 	e->e.fd = ctx->ret;
 	e->e.ret = ctx->ret;
 	e->e.flags = family;
-	struct socket *sock = BPF_CORE_READ(f, private_data);
-	struct sock *sk = BPF_CORE_READ(sock, sk);
 	/* as a sockaddr: family, port, address */
 	__builtin_memset(e->data, 0, 32);
 	__u16 port = BPF_CORE_READ(sk, __sk_common.skc_dport);
@@ -249,12 +264,8 @@ SEC("tracepoint/syscalls/sys_enter_close")
 int enter_close(struct trace_event_raw_sys_enter *ctx)
 {
 	__u64 ids = current_ids();
-	struct stage *s = watched(ids);
-	if (!s || (s->flags & STAGE_SELF))
+	if (!watched(ids, F_SOCKET) || !family_of(file_of(ctx->args[0])))
 		return 0;
-	if (!family_of(file_of(ctx->args[0])))
-		return 0;
-	count_hit(s, F_SOCKET);
 	RESERVE(e, plain);
 	fill(&e->e, P_CLOSE, ids);
 	e->e.fd = ctx->args[0];
@@ -262,26 +273,35 @@ int enter_close(struct trace_event_raw_sys_enter *ctx)
 	return 0;
 }
 
-/* Runs in softirq as well, where the current process is whoever had the CPU: the two
- * addresses are the key, and the pid tells nothing. */
+#define TCP_CLOSE 7
+
+/* The process of a change of state is whoever connected or accepted the socket; until
+ * then it is whoever runs, and the two addresses are the key. */
 SEC("raw_tracepoint/inet_sock_set_state")
 int sock_state(__u64 *ctx)
 {
 	const struct sock *sk = (const void *)ctx[0];
+	__u64 ids, key = (__u64)sk;
+	__u64 *owner = bpf_map_lookup_elem(&socks, &key);
+	if (owner) {
+		ids = *owner;
+		if (ctx[2] == TCP_CLOSE)
+			bpf_map_delete_elem(&socks, &key);
+		struct stage *s = stage_of(ids >> 32);
+		if (!s)
+			return 0;
+		count_hit(s, F_SOCKET);
+	} else {
+		ids = current_ids();
+		if (!watched(ids, F_SOCKET))
+			return 0;
+	}
+	RESERVE(e, with_path);
+	fill(&e->e, P_SOCK_STATE, ids);
 	__u16 family = BPF_CORE_READ(sk, __sk_common.skc_family);
 	__u16 lport = BPF_CORE_READ(sk, __sk_common.skc_num);
 	__u16 dport = BPF_CORE_READ(sk, __sk_common.skc_dport);
-	__u64 ids = current_ids();
-	if (!watched(ids))
-		return 0;
-	struct with_path *e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
-	if (!e) {
-		count_lost();
-		return 0;
-	}
-	fill(&e->e, P_SOCK_STATE, ids);
 	e->e.flags = family;
-	e->e.args_len = 0;
 	__u64 args[4] = {ctx[1], ctx[2], lport, (__u16)(dport << 8 | dport >> 8)};
 	__builtin_memcpy(e->data, args, sizeof(args));
 	__builtin_memset(e->data + 32, 0, 32);

@@ -26,7 +26,7 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_RINGBUF = 27,
 };
 
-enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_RB_NO_WAKEUP = 1 };
+enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_F_NO_PREALLOC = 1, BPF_RB_NO_WAKEUP = 1 };
 
 /* Arguments of the classic system call tracepoints. */
 struct trace_event_raw_sys_enter {
@@ -49,8 +49,13 @@ struct pt_regs {
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
+struct super_block {
+	unsigned long s_magic;
+};
+
 struct inode {
 	unsigned short i_mode;
+	struct super_block *i_sb;
 	unsigned long i_ino;
 };
 
@@ -95,8 +100,14 @@ struct socket {
 	struct sock *sk;
 };
 
+typedef struct {
+	int counter;
+} atomic_t;
+
 struct signal_struct {
+	atomic_t live;
 	int group_exit_code;
+	unsigned int flags;
 };
 
 struct mm_struct;
@@ -105,6 +116,7 @@ struct task_struct {
 	int pid;
 	int tgid;
 	int exit_code;
+	__u64 start_time;
 	char comm[16];
 	struct task_struct *real_parent;
 	struct task_struct *group_leader;

@@ -19,14 +19,9 @@ struct frame {
 	char data[HEAD_MAX + TAIL_MAX];
 };
 
-/* One call under way a thread; the value is copied out of and into in place, since it
- * is larger than the stack. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1024);
-	__type(key, __u64);
-	__type(value, struct frame);
-} sends SEC(".maps");
+/* One call under way a thread; its frame is filled in place, since it is larger than
+ * the stack. */
+CALLS(sends, __u64, struct frame);
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -40,24 +35,14 @@ struct recv {
 	const void *msg;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1024);
-	__type(key, __u64);
-	__type(value, struct recv);
-} recvs SEC(".maps");
+CALLS(recvs, __u64, struct recv);
 
 struct content {
 	const void *data;
 	__u64 size;
 };
 
-static __always_inline void hit(__u64 ids)
-{
-	struct stage *s = watched(ids);
-	if (s)
-		count_hit(s, F_ZMQ);
-}
+#define INLINE_MAX 33
 
 /* locate finds the bytes of a message of any type. */
 static __always_inline bool locate(const void *msg, struct content *c, __u8 *type, __u8 *flags)
@@ -71,7 +56,7 @@ static __always_inline bool locate(const void *msg, struct content *c, __u8 *typ
 	case 101: /* inline */
 		c->data = msg + 8;
 		c->size = kind[0];
-		return true;
+		return c->size <= INLINE_MAX;
 	case 104: /* constant */
 		return !bpf_probe_read_user(c, sizeof(*c), msg + 8);
 	case 102: /* long */
@@ -121,14 +106,14 @@ SEC("uprobe/zmq_msg_send")
 int enter_msg_send(struct pt_regs *ctx)
 {
 	__u64 ids = current_ids();
-	struct stage *s = watched(ids);
-	if (!s)
+	if (!watched(ids, F_ZMQ))
 		return 0;
-	count_hit(s, F_ZMQ);
 	struct content c = {};
 	__u8 type = 0, flags = 0;
-	if (!locate((const void *)ARG1(ctx), &c, &type, &flags))
+	if (!locate((const void *)ARG1(ctx), &c, &type, &flags)) {
+		count_lost();
 		return 0;
+	}
 	return begin_send(ids, ARG2(ctx), (const void *)ARG1(ctx), &c, type, (ARG3(ctx) & ZMQ_SNDMORE) || (flags & 1));
 }
 
@@ -137,10 +122,8 @@ SEC("uprobe/zmq_send")
 int enter_send(struct pt_regs *ctx)
 {
 	__u64 ids = current_ids();
-	struct stage *s = watched(ids);
-	if (!s)
+	if (!watched(ids, F_ZMQ))
 		return 0;
-	count_hit(s, F_ZMQ);
 	struct content c = {.data = (const void *)ARG2(ctx), .size = ARG3(ctx)};
 	return begin_send(ids, ARG1(ctx), 0, &c, 0, ctx->cx & ZMQ_SNDMORE);
 }
@@ -159,10 +142,11 @@ SEC("uretprobe/zmq_msg_send")
 int exit_send(struct pt_regs *ctx)
 {
 	__u64 ids = current_ids();
+	if (!watched(ids, F_ZMQ))
+		return 0;
 	struct frame *f = bpf_map_lookup_elem(&sends, &ids);
 	if (!f)
 		return 0;
-	hit(ids);
 	if (RET(ctx) < 0) { /* EAGAIN: it is tried again */
 		bpf_map_delete_elem(&sends, &ids);
 		return 0;
@@ -201,12 +185,10 @@ SEC("uprobe/zmq_msg_recv")
 int enter_msg_recv(struct pt_regs *ctx)
 {
 	__u64 ids = current_ids();
-	struct stage *s = watched(ids);
-	if (!s)
+	if (!watched(ids, F_ZMQ))
 		return 0;
-	count_hit(s, F_ZMQ);
 	struct recv r = {.enter = bpf_ktime_get_ns(), .sock = ARG2(ctx), .msg = (const void *)ARG1(ctx)};
-	bpf_map_update_elem(&recvs, &ids, &r, BPF_ANY);
+	PUT_CALL(&recvs, &ids, &r);
 	return 0;
 }
 
@@ -214,18 +196,21 @@ SEC("uretprobe/zmq_msg_recv")
 int exit_msg_recv(struct pt_regs *ctx)
 {
 	__u64 ids = current_ids();
+	if (!watched(ids, F_ZMQ))
+		return 0;
 	struct recv *p = bpf_map_lookup_elem(&recvs, &ids);
 	if (!p)
 		return 0;
 	struct recv r = *p;
 	bpf_map_delete_elem(&recvs, &ids);
-	hit(ids);
 	if (RET(ctx) < 0)
 		return 0;
 	struct content c = {};
 	__u8 type = 0, flags = 0;
-	if (!locate(r.msg, &c, &type, &flags))
+	if (!locate(r.msg, &c, &type, &flags)) {
+		count_lost();
 		return 0;
+	}
 	if (c.size <= TAIL_MAX) {
 		RESERVE(e, with_small);
 		put(&e->e, P_ZMQ_RECV, ids, r.enter, r.sock, c.size, RET(ctx));
@@ -247,10 +232,8 @@ int exit_msg_recv(struct pt_regs *ctx)
 static __always_inline int endpoint(struct pt_regs *ctx, __u8 probe)
 {
 	__u64 ids = current_ids();
-	struct stage *s = watched(ids);
-	if (!s)
+	if (!watched(ids, F_ZMQ))
 		return 0;
-	count_hit(s, F_ZMQ);
 	RESERVE(e, with_path);
 	fill(&e->e, probe, ids);
 	e->e.sock = ARG1(ctx);

@@ -24,7 +24,8 @@ const (
 // Family is the configuration that every family has.
 type Family struct {
 	Use Mode `yaml:"use"`
-	// RingKiB is the size of its ring: a power of two, at least 4.
+	// RingKiB is the size of its ring: a power of two, at least 4, for pipe 8, for
+	// socket 16; 1024 by default.
 	RingKiB int `yaml:"ring_kib"`
 }
 
@@ -56,10 +57,17 @@ type Config struct {
 
 // Defaults of Config.
 const (
-	DefaultBudget  = 0.01
-	DefaultScan    = 10 * time.Second
-	defaultRingKiB = 1024
+	DefaultBudget    = 0.01
+	DefaultScan      = 10 * time.Second
+	DefaultLeastCopy = 64 << 10
 )
+
+// defaultRings are the sizes of the rings in KiB: a second of what was seen at 30
+// requests a second with 32 in flight, and more where an event holds a message.
+var defaultRings = map[string]int{"shm": 1024, "zmq": 4096, "pipe": 4096, "socket": 4096, "cuda": 1024, "sched": 1024, "proc": 256}
+
+// leastRingKiB is the smallest ring that holds at least one of a family's events.
+var leastRingKiB = map[string]int{"shm": 4, "zmq": 4, "pipe": 8, "socket": 16, "cuda": 4, "sched": 4, "proc": 4}
 
 // families lists the blocks by name.
 func (c *Config) families() map[string]*Family {
@@ -68,13 +76,17 @@ func (c *Config) families() map[string]*Family {
 	}
 }
 
+// FamilyNames lists the families in alphabetical order.
+func FamilyNames() []string { return slices.Sorted(maps.Keys((&Config{}).families())) }
+
 // WithDefaults fills in what is not set.
 func (c Config) WithDefaults() Config {
 	c.Budget = cmp.Or(c.Budget, DefaultBudget)
 	c.Scan = cmp.Or(c.Scan, DefaultScan)
-	for _, f := range c.families() {
+	c.LeastCopy = cmp.Or(c.LeastCopy, DefaultLeastCopy)
+	for name, f := range c.families() {
 		f.Use = cmp.Or(f.Use, Auto)
-		f.RingKiB = cmp.Or(f.RingKiB, defaultRingKiB)
+		f.RingKiB = cmp.Or(f.RingKiB, defaultRings[name])
 	}
 	return c
 }
@@ -94,20 +106,21 @@ func (c Config) Validate() error {
 		if !slices.Contains([]Mode{Auto, On, Off}, f.Use) {
 			return fmt.Errorf("stages.%s.use must be auto, on or off, not %q", name, f.Use)
 		}
-		if f.RingKiB < 4 || f.RingKiB > 1<<20 || f.RingKiB&(f.RingKiB-1) != 0 {
-			return fmt.Errorf("stages.%s.ring_kib must be a power of two from 4 to 1048576, not %d", name, f.RingKiB)
+		if f.RingKiB < leastRingKiB[name] || f.RingKiB > 1<<20 || f.RingKiB&(f.RingKiB-1) != 0 {
+			return fmt.Errorf("stages.%s.ring_kib must be a power of two from %d to 1048576, not %d", name, leastRingKiB[name], f.RingKiB)
 		}
 	}
 	return nil
 }
 
-// Sink takes what the probes see. Its methods are called from one goroutine.
+// Sink takes what the probes see. Events and Processes are called from a goroutine each.
 type Sink interface {
 	// Events gets a batch in order of time, empty where nothing happened; it is valid
 	// during the call. Everything that happened before now (CLOCK_MONOTONIC) has been
-	// handed over.
+	// handed over, but for what is counted (CUDACount, Loss), which comes once a second.
 	Events(batch []event.Event, now int64)
-	// Processes gets the whole table whenever it has changed.
+	// Processes gets the whole table whenever it has changed, ahead of the first event of
+	// a new process.
 	Processes(p event.Processes)
 }
 
@@ -131,10 +144,12 @@ type FamilyStatus struct {
 	Reason string `json:"reason,omitempty"`
 	// Points are the tracepoints and functions that it is attached to.
 	Points []string `json:"points,omitempty"`
-	// Hits, Sent and Lost count since it was attached.
-	Hits uint64 `json:"hits"`
-	Sent uint64 `json:"sent"`
-	Lost uint64 `json:"lost"`
+	// Hits, Sent and Lost count since it was attached, as kernel.Counts has them; Skipped
+	// are runs that the kernel left out.
+	Hits    uint64 `json:"hits"`
+	Sent    uint64 `json:"sent"`
+	Lost    uint64 `json:"lost"`
+	Skipped uint64 `json:"skipped,omitempty"`
 	// CostNS is what one hit costs the process that is hit, nanoseconds, as measured on
 	// this host; nil before it was.
 	CostNS *float64 `json:"cost_ns"`
@@ -153,6 +168,11 @@ type Status struct {
 	Doubts  []string `json:"doubts,omitempty"`
 	// Trims says what was taken away for its cost, and when.
 	Trims []string `json:"trims,omitempty"`
+	// ForeignCores is how many cores processes that nobody watches took during the last
+	// second, ForeignPeak the most of any second (contract section 6); nil without the
+	// sched family.
+	ForeignCores *float64 `json:"foreign_cores"`
+	ForeignPeak  *float64 `json:"foreign_cores_peak"`
 	// Lost is all families' losses.
 	Lost uint64 `json:"lost"`
 }
@@ -164,6 +184,7 @@ func (s Status) Words() string {
 		switch f.State {
 		case Attached:
 			on = append(on, f.Name)
+		case Unused, Disabled:
 		case Failed, Trimmed, Dead:
 			off = append(off, fmt.Sprintf("%s %s (%s)", f.Name, f.State, f.Reason))
 		}

@@ -9,6 +9,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/omnitap/omnitap/probes/cuda"
 	"github.com/omnitap/omnitap/probes/event"
@@ -27,6 +29,7 @@ type family struct {
 	cfg  *Family
 	// always says that it is used whatever the processes look like.
 	always bool
+	btf    bool // its programs are on BTF tracepoints
 	// open loads and attaches it.
 	open func(w *kernel.Watch, want wish) (*kernel.Family, error)
 	// library says which mapped files it is attached to, nil for a family of
@@ -34,17 +37,22 @@ type family struct {
 	library func(path string) bool
 	attach  func(f *kernel.Family, file string) (map[string]kernel.Symbol, error)
 
-	kernel *kernel.Family // nil while not attached
-	want   wish           // what it was loaded for
+	// kernel is nil while the family is not attached. The control goroutine alone sets
+	// it, with mu held; the reader looks at it with mu held.
+	mu     sync.Mutex
+	kernel *kernel.Family
+	want   wish // what it was loaded for
 	libs   map[inode]*library
-	err    error  // why it is not attached
-	off    string // why it was taken away
-	dead   string // why it is taken for dead
-	counts kernel.Counts
-	seen   int64   // when counts were read, CLOCK_MONOTONIC nanoseconds
-	idle   float64 // what a run for a process that nobody watches costs, nanoseconds
+	err    error         // why it is not attached
+	off    string        // why it was taken away
+	dead   string        // why it is taken for dead
+	last   kernel.Counts // when it was detached
+	lost   uint64        // losses that were told; the reader's, with mu held
+	seen   int64         // when the reader looked last, CLOCK_MONOTONIC nanoseconds
 	cost   *float64
 	cores  *float64
+
+	skipped uint64 // skipped runs that were told
 }
 
 // wish is what there is for the socket family to see.
@@ -63,7 +71,7 @@ type library struct {
 	err     error
 }
 
-func newFamilies(c *Config, w *kernel.Watch) []*family {
+func newFamilies(c *Config) []*family {
 	ring := func(f *Family) int { return f.RingKiB << 10 }
 	own := "omnitap runs in a pid namespace of its own, where the scheduler's numbers mean nothing (needed: the host's, hostPID)"
 	inHost := func(load func(*kernel.Watch, int) (*kernel.Family, error), f *Family) func(*kernel.Watch, wish) (*kernel.Family, error) {
@@ -76,8 +84,8 @@ func newFamilies(c *Config, w *kernel.Watch) []*family {
 	}
 	return []*family{
 		{name: "shm", cfg: &c.SHM, always: true, open: func(w *kernel.Watch, _ wish) (*kernel.Family, error) { return shm.Load(w, ring(&c.SHM)) }},
-		{name: "proc", cfg: &c.Proc, always: true, open: inHost(proc.Load, &c.Proc)},
-		{name: "sched", cfg: &c.Sched, always: true, open: inHost(sched.Load, &c.Sched)},
+		{name: "proc", cfg: &c.Proc, always: true, btf: true, open: inHost(proc.Load, &c.Proc)},
+		{name: "sched", cfg: &c.Sched, always: true, btf: true, open: inHost(sched.Load, &c.Sched)},
 		{
 			name: "zmq", cfg: &c.ZMQ, library: isZMQ, attach: zmq.Attach,
 			open: func(w *kernel.Watch, _ wish) (*kernel.Family, error) {
@@ -139,20 +147,64 @@ func (f *family) load(w *kernel.Watch, want wish) error {
 			return err
 		}
 	}
-	f.want, f.counts, f.seen = want, kernel.Counts{}, monotonic()
-	f.kernel, f.err = f.open(w, want)
+	k, err := f.open(w, want) // may take long: the reader goes on
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.want, f.last, f.lost, f.seen, f.skipped = want, kernel.Counts{}, 0, monotonic(), 0
+	f.kernel, f.err = k, err
 	f.libs = map[inode]*library{}
 	return f.err
 }
 
+// close detaches the family. What still lies in its ring is given up: whoever asks for
+// it does so because nobody is to be watched any more, or it costs too much.
 func (f *family) close() error {
+	f.mu.Lock()
+	k := f.kernel
+	f.kernel = nil
+	f.mu.Unlock()
+	if k == nil {
+		return nil
+	}
+	f.last, _ = k.Counts() // as far as they can be read
+	f.dead = ""
+	return k.Close() // takes long: the kernel waits for every CPU
+}
+
+// drain adds what lies in the family's ring to a batch, and what it could not tell. It
+// returns false where an event is not filled in yet.
+func (f *family) drain(b *kernel.Batch, now int64) (all bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.kernel == nil {
+		return true
+	}
+	all = f.kernel.Drain(b)
+	if lost, err := f.kernel.Lost(); err == nil && lost > f.lost {
+		b.Events = append(b.Events, f.loss(f.seen, now, lost-f.lost))
+		f.lost = lost
+	}
+	f.seen = now
+	return all
+}
+
+// skips tells of program runs that the kernel left out. Asking is a system call a
+// program, so that it is done once a second.
+func (f *family) skips(now int64) (out []event.Event) {
 	if f.kernel == nil {
 		return nil
 	}
-	f.counts, _ = f.kernel.Counts() // as far as they can be read
-	err := f.kernel.Close()
-	f.kernel = nil
-	return err
+	c, err := f.kernel.Counts()
+	if err != nil || c.Skipped <= f.skipped { // an error is told by the heartbeat
+		return nil
+	}
+	out = append(out, f.loss(now-int64(time.Second), now, c.Skipped-f.skipped))
+	f.skipped = c.Skipped
+	return out
+}
+
+func (f *family) loss(from, to int64, n uint64) event.Event {
+	return event.Event{Probe: event.Loss, MonoNS: to, EnterNS: from, Path: f.name, Count: int64(n)}
 }
 
 // trim takes the family away for good.
@@ -175,14 +227,33 @@ func (f *family) attachTo(pid int, maps []kernel.Mapping) {
 		}
 		l := &library{path: m.Path}
 		f.libs[key] = l
-		file, err := m.Open(pid)
-		if err == nil {
-			l.symbols, err = f.attach(f.kernel, file)
-		}
-		if l.err = err; err != nil {
-			f.err = err
+		if l.symbols, l.err = f.attachFile(pid, m); l.err != nil {
+			f.err = l.err
 		}
 	}
+}
+
+// attachFile attaches to a library, and never to the program that a process runs: a
+// return probe there could kill it, if Go or an interpreter is what it is.
+func (f *family) attachFile(pid int, m *kernel.Mapping) (map[string]kernel.Symbol, error) {
+	file, err := m.Open(pid)
+	if err != nil {
+		return nil, err
+	}
+	program, err := kernel.IsProgram(pid, file)
+	if err != nil {
+		return nil, err
+	}
+	if program {
+		return nil, fmt.Errorf("%s: %w", m.Path, &kernel.NotLibraryError{Why: "it is the program itself"})
+	}
+	return f.attach(f.kernel, file)
+}
+
+// sees says whether a mapped library is one that the family is attached to.
+func (f *family) sees(m kernel.Mapping) bool {
+	l := f.libs[inode{m.Dev, m.Inode}]
+	return f.kernel != nil && l != nil && l.err == nil
 }
 
 // seesSomething says whether any library of the family is attached.
@@ -207,11 +278,23 @@ func (s *Set) attach(found []event.Process) {
 			f.attachTo(found[i].PID, s.maps.of(found[i].PID))
 		}
 	}
-	want := wish{zmtp: s.blind(found), mooncake: s.maps.has(isMooncake)}
-	if f := s.family("socket"); f.cfg.Use == On || f.cfg.Use == Auto && (want.zmtp || want.mooncake) {
-		_ = f.load(s.watch, want) // kept in f.err
-	}
+	s.attachSockets(found)
 	s.attachPipes(found)
+}
+
+// attachSockets watches sockets while there is something to see for them alone.
+func (s *Set) attachSockets(found []event.Process) {
+	f := s.family("socket")
+	want := wish{zmtp: s.blind(found), mooncake: s.maps.has(isMooncake)}
+	switch {
+	case f.cfg.Use == Off || len(found) == 0:
+	case f.cfg.Use == On || want != wish{}:
+		_ = f.load(s.watch, want) // kept in f.err
+	default: // a stage that had no libzmq yet has it now
+		if err := f.close(); err != nil {
+			s.log.Error("detaching", "error", err)
+		}
+	}
 }
 
 // rest takes tracepoints away while there is nobody to watch: they cost every process
@@ -241,8 +324,7 @@ func (s *Set) blind(found []event.Process) bool {
 		if found[i].Role == "api" {
 			continue
 		}
-		mapped := slices.ContainsFunc(s.maps.of(found[i].PID), func(m kernel.Mapping) bool { return isZMQ(m.Path) })
-		if !mapped || z.kernel == nil || !z.seesSomething() {
+		if !slices.ContainsFunc(s.maps.of(found[i].PID), z.sees) {
 			return true
 		}
 	}
@@ -278,7 +360,7 @@ func (s *Set) family(name string) *family {
 // status says what is known of the family.
 func (f *family) status() FamilyStatus {
 	st := FamilyStatus{Name: f.name, State: Unused, CostNS: f.cost, Cores: f.cores}
-	c := f.counts
+	c := f.last
 	switch {
 	case f.cfg.Use == Off:
 		st.State = Disabled
@@ -308,6 +390,6 @@ func (f *family) status() FamilyStatus {
 			c = now
 		}
 	}
-	st.Hits, st.Sent, st.Lost = c.Hits, c.Sent, c.Lost
+	st.Hits, st.Sent, st.Lost, st.Skipped = c.Hits, c.Sent, c.Lost, c.Skipped
 	return st
 }

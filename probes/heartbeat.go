@@ -11,34 +11,40 @@ import (
 )
 
 // heartbeat tells a dead probe from a quiet stage: omnitap makes a call of its own that
-// the probe has to count, and looks whether traps are still in the text pages.
-type heartbeat struct{ beats map[string]uint64 }
+// the probe has to count, asks the kernel for every attachment, and looks whether traps
+// are still in the text pages.
+type heartbeat struct{ last map[string]pulse }
+
+// pulse is what a family had counted at the last look.
+type pulse struct {
+	of    *kernel.Family
+	beats uint64
+}
 
 // check judges the calls of the last second and makes those of this one.
 func (h *heartbeat) check(families []*family, maps *mapped) {
-	if h.beats == nil {
-		h.beats = map[string]uint64{}
-	}
+	now := map[string]pulse{}
 	for _, f := range families {
 		if f.kernel == nil {
-			delete(h.beats, f.name)
 			continue
 		}
 		f.dead = ""
-		if f.library != nil {
-			f.dead = trapless(f, maps)
-			continue
-		}
 		c, err := f.kernel.Counts()
-		if err != nil {
-			f.dead = err.Error()
-			continue
+		if err == nil {
+			err = f.kernel.Alive()
 		}
-		if last, there := h.beats[f.name]; there && f.beats() && c.Beats == last {
+		last := h.last[f.name]
+		switch {
+		case err != nil:
+			f.dead = err.Error()
+		case f.library != nil:
+			f.dead = trapless(f, maps)
+		case last.of == f.kernel && f.beats() && c.Beats == last.beats:
 			f.dead = "omnitap's own calls are not seen any more"
 		}
-		h.beats[f.name] = c.Beats
+		now[f.name] = pulse{f.kernel, c.Beats}
 	}
+	h.last = now
 	beat()
 }
 
@@ -65,7 +71,7 @@ func trapless(f *family, maps *mapped) string {
 				continue
 			}
 			for name, sym := range l.symbols {
-				there, err := kernel.Trapped(pid, m, sym.Offset+sym.At())
+				there, err := kernel.Trapped(pid, m, sym)
 				if err == nil && !there {
 					return fmt.Sprintf("no trap at %s in process %d", name, pid)
 				}

@@ -18,10 +18,13 @@ import (
 	"github.com/omnitap/omnitap/probes/event"
 	"github.com/omnitap/omnitap/probes/find"
 	"github.com/omnitap/omnitap/probes/kernel"
+	"github.com/omnitap/omnitap/probes/sched"
 )
 
 // Set is the probes of one server. Open makes it, Run drives it; Status may be called
-// from anywhere.
+// from anywhere. Two goroutines share the work: one reads the rings and does nothing
+// that takes long, since rings fill up within tenths of a second; the other one looks
+// for processes, attaches, detaches and measures, which can take as long.
 type Set struct {
 	cfg    Config
 	source Source
@@ -32,20 +35,25 @@ type Set struct {
 	families []*family
 	procs    map[int]event.Process
 	stages   map[string]uint32 // stage → its number in the table
-	bound    []event.Endpoint  // ZMQ sockets that were bound
-	batch    kernel.Batch
+	batch    kernel.Batch      // the reader's
+	upTo     int64             // the reader's: everything before it has been handed over
+	counter  cuda.Counter
 	maps     mapped
 	budget   budget
 	beat     heartbeat
+	others   others
 
 	mu     sync.Mutex // protects what follows
 	status Status
+	bound  []event.Endpoint // ZMQ sockets that were bound
+	news   bool             // bound has grown
+	extra  []event.Event    // what the kernel counted, for the next batch
 }
 
 // Open attaches the families that need no process, and finds what there is. An error
 // says what is missing and what grants it; nothing is attached then.
 func Open(ctx context.Context, c Config, source Source, sink Sink, log *slog.Logger) (*Set, error) {
-	if err := c.Validate(); err != nil {
+	if err := errors.Join(ctx.Err(), c.Validate()); err != nil {
 		return nil, err
 	}
 	w, err := kernel.NewWatch()
@@ -53,16 +61,15 @@ func Open(ctx context.Context, c Config, source Source, sink Sink, log *slog.Log
 		return nil, err
 	}
 	s := &Set{cfg: c.WithDefaults(), source: source, sink: sink, log: log, watch: w, procs: map[int]event.Process{}, stages: map[string]uint32{}}
-	s.families = newFamilies(&s.cfg, w)
+	s.families = newFamilies(&s.cfg)
 	s.budget = newBudget(s.cfg.Budget)
 	if err := s.first(); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	price(s.families)
+	s.budget.price(s.families)
 	if err := w.AddSelf(); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	s.budget.calibrate(ctx, s.log)
 	found, err := source.Scan()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("looking for stage processes: %w", err), s.close())
@@ -84,7 +91,10 @@ func (s *Set) first() error {
 		}
 		return s.firstRest()
 	}
-	return errors.Join(errs...)
+	if len(errs) == 0 {
+		return nil
+	}
+	return errs[0] // the others say the same of their families
 }
 
 // firstRest attaches the other families that are always used; what fails is told by
@@ -107,33 +117,54 @@ const (
 
 // Run reads the rings until ctx ends, then detaches everything.
 func (s *Set) Run(ctx context.Context) error {
+	reading, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var reader sync.WaitGroup
+	reader.Go(func() { s.read(reading) })
+	s.control(ctx)
+	stop()
+	reader.Wait()
+	s.counted()
+	s.poll() // what happened up to now
+	return s.close()
+}
+
+// read is the reader's loop.
+func (s *Set) read(ctx context.Context) {
 	tick := time.NewTimer(0)
 	defer tick.Stop()
-	second := time.NewTicker(time.Second)
-	defer second.Stop()
-	scans := make(chan find.Result)
-	var looking sync.WaitGroup
-	look, stop := context.WithCancel(ctx)
-	looking.Go(func() { s.look(look, scans) })
-	defer looking.Wait()
-	defer stop()
 	for {
 		select {
 		case <-ctx.Done():
-			s.poll() // what happened up to now
-			return s.close()
-		case <-second.C:
-			s.maintain()
-		case found := <-scans:
-			s.poll() // what was told before it
-			s.take(&found)
+			return
 		case <-tick.C:
-			n := s.poll()
 			next := pollIdle
-			if n > 0 {
+			if s.poll() > 0 {
 				next = pollBusy
 			}
 			tick.Reset(next)
+		}
+	}
+}
+
+// control is the loop of everything else.
+func (s *Set) control(ctx context.Context) {
+	second := time.NewTicker(time.Second)
+	defer second.Stop()
+	scans := make(chan find.Result)
+	measured := make(chan ways, 1)
+	var looking sync.WaitGroup
+	looking.Go(func() { s.look(ctx, scans) })
+	looking.Go(func() { measured <- calibrate(ctx, s.log) }) // it takes seconds
+	defer looking.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case found := <-scans:
+			s.take(&found)
+		case s.budget.ways = <-measured:
+		case <-second.C:
+			s.maintain()
 		}
 	}
 }
@@ -161,15 +192,19 @@ func monotonic() int64 {
 func (s *Set) poll() int {
 	now := monotonic()
 	s.batch.Reset()
+	all := true
 	for _, f := range s.families {
-		if f.kernel == nil {
-			continue
-		}
-		if err := f.kernel.Drain(&s.batch); err != nil {
-			s.log.Error("reading probes", "error", err)
-		}
-		s.losses(f, now)
+		// an event has its time behind its place in the ring: one that is not filled
+		// in yet may be of any time since
+		all = f.drain(&s.batch, now) && all
 	}
+	if all {
+		s.upTo = now
+	}
+	s.mu.Lock()
+	s.batch.Events = append(s.batch.Events, s.extra...)
+	s.extra = s.extra[:0]
+	s.mu.Unlock()
 	slices.SortStableFunc(s.batch.Events, func(a, b event.Event) int { return cmp.Compare(a.MonoNS, b.MonoNS) })
 	n := 0
 	for i := range s.batch.Events {
@@ -179,21 +214,12 @@ func (s *Set) poll() int {
 		}
 		s.heed(e)
 	}
-	s.sink.Events(s.batch.Events, now)
+	s.sink.Events(s.batch.Events, s.upTo)
 	return n
 }
 
-// losses adds an event for what a ring had no room for since the last look.
-func (s *Set) losses(f *family, now int64) {
-	c, err := f.kernel.Counts()
-	if err != nil || c.Lost <= f.counts.Lost {
-		return
-	}
-	s.batch.Events = append(s.batch.Events, event.Event{
-		Probe: event.Loss, MonoNS: now, EnterNS: f.seen, Path: f.name, Count: int64(c.Lost - f.counts.Lost),
-	})
-	f.counts = c
-}
+// maxBound bounds the ZMQ endpoints that are kept.
+const maxBound = 4096
 
 // heed takes from an event what the set itself needs.
 func (s *Set) heed(e *event.Event) {
@@ -207,18 +233,47 @@ func (s *Set) heed(e *event.Event) {
 	case event.CUDACall:
 		cuda.Name(e)
 	case event.ZMQBind:
-		if len(s.bound) < 4096 {
+		s.mu.Lock()
+		if len(s.bound) < maxBound {
 			s.bound = append(s.bound, event.Endpoint{PID: int(e.PID), Addr: e.Path})
-			s.tell()
+			s.news = true
 		}
+		s.mu.Unlock()
+	default: // the sink's alone
 	}
 }
 
 // take brings the table of watched processes up to date and attaches to what is new.
+// The sink hears of a process before the kernel tells of it.
 func (s *Set) take(r *find.Result) {
-	changed := false
+	fresh, added, gone := s.changes(r)
+	s.procs = fresh
+	if len(added)+len(gone) > 0 {
+		s.tell()
+	}
 	missing := slices.Clone(r.Missing)
-	fresh := map[int]event.Process{}
+	for _, pid := range gone {
+		_ = s.watch.Remove(pid) // its end was told
+	}
+	for _, p := range added {
+		if err := s.watch.Add(p.PID, s.index(p.Stage)); err != nil {
+			missing = append(missing, err.Error())
+		}
+	}
+	s.mu.Lock()
+	s.status.Why, s.status.Missing, s.status.Doubts = r.Why, missing, nil
+	for _, d := range r.Doubts {
+		s.status.Doubts = append(s.status.Doubts, fmt.Sprintf("process %d, %q: %s", d.PID, d.Title, d.Reason))
+	}
+	s.mu.Unlock()
+	s.attach(r.Processes)
+	s.report()
+}
+
+// changes compares a scan with what is known. A number that now belongs to another
+// process, or stage, is gone and added.
+func (s *Set) changes(r *find.Result) (fresh map[int]event.Process, added []event.Process, gone []int) {
+	fresh = map[int]event.Process{}
 	for i := range r.Processes {
 		p := r.Processes[i]
 		fresh[p.PID] = p
@@ -226,32 +281,17 @@ func (s *Set) take(r *find.Result) {
 		if there && old.StartTicks == p.StartTicks && old.Stage == p.Stage && old.Role == p.Role {
 			continue
 		}
-		changed = true
-		if there { // the same number, another process or stage
-			_ = s.watch.Remove(p.PID)
+		if there {
+			gone = append(gone, p.PID)
 		}
-		if err := s.watch.Add(p.PID, s.index(p.Stage)); err != nil {
-			missing = append(missing, err.Error())
-		}
+		added = append(added, p)
 	}
 	for pid := range s.procs {
 		if _, there := fresh[pid]; !there {
-			changed = true
-			_ = s.watch.Remove(pid) // its end was told
+			gone = append(gone, pid)
 		}
 	}
-	s.procs = fresh
-	s.mu.Lock()
-	s.status.Why, s.status.Missing, s.status.Doubts = r.Why, missing, nil
-	for _, d := range r.Doubts {
-		s.status.Doubts = append(s.status.Doubts, fmt.Sprintf("process %d, %q: %s", d.PID, d.Title, d.Reason))
-	}
-	s.mu.Unlock()
-	if changed {
-		s.tell()
-	}
-	s.attach(r.Processes)
-	s.report()
+	return fresh, added, gone
 }
 
 func (s *Set) index(stage string) uint32 {
@@ -270,31 +310,83 @@ func (s *Set) tell() {
 		t.Processes = append(t.Processes, p)
 	}
 	slices.SortFunc(t.Processes, func(a, b event.Process) int { return cmp.Compare(a.PID, b.PID) })
-	t.ZMQBind = slices.Clone(s.bound)
+	s.mu.Lock()
+	t.ZMQBind, s.news = slices.Clone(s.bound), false
+	s.mu.Unlock()
 	s.sink.Processes(t)
 }
 
 // maintain is what is done once a second: heartbeats, costs, counts of the kernel's.
 func (s *Set) maintain() {
-	s.beat.check(s.families, &s.maps)
-	for _, f := range s.families {
-		if f.name == "cuda" && f.kernel != nil {
-			counted, err := cuda.Counted(f.kernel)
-			if err != nil {
-				s.log.Error("reading probes", "error", err)
-			}
-			if len(counted) > 0 {
-				s.sink.Events(counted, monotonic())
-			}
-		}
+	s.mu.Lock()
+	news := s.news
+	s.mu.Unlock()
+	if news {
+		s.tell()
 	}
+	s.beat.check(s.families, &s.maps)
+	s.counted()
 	if trim := s.budget.look(s.families, s.watch, s.procs); trim != "" {
 		s.mu.Lock()
 		s.status.Trims = append(s.status.Trims, trim)
 		s.mu.Unlock()
 		s.log.Warn("a probe was taken away for its cost", "what", trim)
 	}
+	s.foreign()
 	s.report()
+}
+
+// foreign measures what others took of the CPUs since the last second.
+func (s *Set) foreign() {
+	now := monotonic()
+	f := s.family("sched")
+	if f.kernel == nil {
+		s.others = others{}
+		return
+	}
+	ns, err := sched.Foreign(f.kernel)
+	if err != nil {
+		s.log.Error("reading probes", "error", err)
+		return
+	}
+	old := s.others
+	s.others = others{ns: ns, at: now}
+	if old.at == 0 || now <= old.at || ns < old.ns {
+		return
+	}
+	cores := float64(ns-old.ns) / float64(now-old.at)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status.ForeignCores = &cores
+	if s.status.ForeignPeak == nil || cores > *s.status.ForeignPeak {
+		s.status.ForeignPeak = &cores
+	}
+}
+
+// others is the time that processes which nobody watches ran, nanoseconds of all CPUs,
+// and when it was read.
+type others struct {
+	ns uint64
+	at int64
+}
+
+// counted takes what the kernel counts instead of telling it, for the next batch.
+func (s *Set) counted() {
+	var out []event.Event
+	now := monotonic()
+	for _, f := range s.families {
+		out = append(out, f.skips(now)...)
+	}
+	if f := s.family("cuda"); f.kernel != nil {
+		calls, err := s.counter.Take(f.kernel)
+		if err != nil {
+			s.log.Error("reading probes", "error", err)
+		}
+		out = append(out, calls...)
+	}
+	s.mu.Lock()
+	s.extra = append(s.extra, out...)
+	s.mu.Unlock()
 }
 
 // report brings the status up to date.
@@ -329,13 +421,13 @@ func (s *Set) Status() Status {
 func (s *Set) Close() error { return s.close() }
 
 func (s *Set) close() error {
+	s.report() // the last word: what was attached, and what it saw
 	var errs []error
 	for _, f := range s.families {
 		errs = append(errs, f.close())
 	}
 	s.budget.close()
 	errs = append(errs, s.watch.Close())
-	s.report()
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("detaching the probes: %w", err)
 	}

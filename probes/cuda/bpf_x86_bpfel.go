@@ -25,6 +25,8 @@ const (
 	bpfProgEnterTold    = "enter_told"
 	bpfProgExitTold     = "exit_told"
 	bpfVarLeastCopy     = "least_copy"
+	bpfVarLook          = "look"
+	bpfVarLost          = "lost"
 	bpfVarPidnsDev      = "pidns_dev"
 	bpfVarPidnsIno      = "pidns_ino"
 )
@@ -92,6 +94,8 @@ type bpfMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfVariableSpecs struct {
 	LeastCopy *ebpf.VariableSpec `ebpf:"least_copy"`
+	Look      *ebpf.VariableSpec `ebpf:"look"`
+	Lost      *ebpf.VariableSpec `ebpf:"lost"`
 	PidnsDev  *ebpf.VariableSpec `ebpf:"pidns_dev"`
 	PidnsIno  *ebpf.VariableSpec `ebpf:"pidns_ino"`
 }
@@ -138,6 +142,8 @@ func (m *bpfMaps) Close() error {
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfVariables struct {
 	LeastCopy *ebpf.Variable `ebpf:"least_copy"`
+	Look      *ebpf.Variable `ebpf:"look"`
+	Lost      *ebpf.Variable `ebpf:"lost"`
 	PidnsDev  *ebpf.Variable `ebpf:"pidns_dev"`
 	PidnsIno  *ebpf.Variable `ebpf:"pidns_ino"`
 }

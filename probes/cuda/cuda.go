@@ -6,7 +6,6 @@
 package cuda
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"github.com/omnitap/omnitap/probes/event"
@@ -85,7 +84,7 @@ func Attach(f *kernel.Family, library string, launches bool) (map[string]kernel.
 		if !ok {
 			continue
 		}
-		k := kernel.Function{Symbol: fn.Name, Offset: s.At(), Entry: "enter_told", Return: "exit_told", Cookie: uint64(i)}
+		k := kernel.Function{Name: fn.Name, Symbol: s, Entry: "enter_told", Return: "exit_told", Cookie: uint64(i)}
 		if fn.Bytes {
 			k.Cookie |= cookieBytes
 		}
@@ -107,33 +106,64 @@ func Name(e *event.Event) {
 	}
 }
 
-// Counted takes what was counted since the last time, one event a process and
-// function.
-func Counted(f *kernel.Family) (out []event.Event, err error) {
+// countKey and count are the structs of cuda.bpf.c.
+type countKey struct{ TGID, Fn uint32 }
+
+type count struct{ First, Last, Count, Bytes, Look uint64 }
+
+// Counter takes what is counted in the kernel. The zero value is ready.
+type Counter struct {
+	look uint64
+	seen map[countKey]seen
+}
+
+// seen is what was taken already, and for how many looks nothing came.
+type seen struct {
+	count
+	idle int
+}
+
+// forget is after how many looks without a call a process's count is given up.
+const forget = 600
+
+// Take returns what was counted since the last time, one event a process and function.
+// The kernel's counts only grow and are never reset, so that no call is missed.
+func (c *Counter) Take(f *kernel.Family) (out []event.Event, err error) {
 	m := f.Map("counted")
-	var key, value [32]byte
-	var keys [][8]byte
+	now := map[countKey]seen{}
+	var key countKey
+	var value count
 	it := m.Iterate()
-	for it.Next((*[8]byte)(key[:8]), &value) {
-		keys = append(keys, [8]byte(key[:8]))
+	for it.Next(&key, &value) {
+		old, known := c.seen[key]
+		next := seen{count: value}
+		if known && value.Count == old.Count {
+			next.idle = old.idle + 1
+		} else if int(key.Fn) < len(Functions) {
+			out = append(out, counted(key, value, old.count))
+		}
+		now[key] = next
 	}
 	if err := it.Err(); err != nil {
-		return nil, fmt.Errorf("cuda: reading counts: %w", err)
+		return out, fmt.Errorf("cuda: reading counts: %w", err)
 	}
-	for _, k := range keys {
-		if err := m.LookupAndDelete(k, &value); err != nil {
-			continue // somebody was faster
+	for k, s := range now {
+		if s.idle > forget {
+			delete(now, k)
+			_ = m.Delete(k) // it may be gone
 		}
-		u64 := binary.NativeEndian.Uint64
-		fn := int(binary.NativeEndian.Uint32(k[4:]))
-		if fn >= len(Functions) {
-			continue
-		}
-		pid := int32(binary.NativeEndian.Uint32(k[:]))
-		out = append(out, event.Event{
-			Probe: event.CUDACount, PID: pid, TID: pid, Path: Functions[fn].Name,
-			EnterNS: int64(u64(value[:])), MonoNS: int64(u64(value[8:])), Count: int64(u64(value[16:])), Size: int64(u64(value[24:])),
-		})
 	}
-	return out, nil
+	c.seen = now
+	c.look++
+	return out, f.Set("look", c.look+1)
+}
+
+// counted is the event of what came since old.
+func counted(k countKey, now, old count) event.Event {
+	return event.Event{
+		Probe: event.CUDACount, PID: int32(k.TGID), TID: int32(k.TGID), Path: Functions[k.Fn].Name,
+		// calls between a look and the next one's number keep the older first
+		EnterNS: int64(max(now.First, old.Last)), MonoNS: int64(now.Last),
+		Count: int64(now.Count - old.Count), Size: int64(now.Bytes - old.Bytes),
+	}
 }

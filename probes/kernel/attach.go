@@ -11,8 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attachment is one use of a program.
-type attachment struct{ what, prog string }
+// attachment is one link: what it is on, and its number in the kernel.
+type attachment struct {
+	what string
+	id   link.ID
+}
 
 // Attached lists what the family is attached to, in words.
 func (f *Family) Attached() []string {
@@ -23,9 +26,13 @@ func (f *Family) Attached() []string {
 	return out
 }
 
-func (f *Family) keep(l link.Link, what, prog string) {
+func (f *Family) keep(l link.Link, what string) {
+	a := attachment{what: what}
+	if info, err := l.Info(); err == nil {
+		a.id = info.ID
+	}
 	f.links = append(f.links, l)
-	f.uses = append(f.uses, attachment{what, prog})
+	f.uses = append(f.uses, a)
 }
 
 // Point is a classic tracepoint with the program that goes to it.
@@ -40,7 +47,7 @@ func (f *Family) Tracepoints(points []Point) error {
 			if err != nil {
 				return fmt.Errorf("%s: tracepoint %s/%s: %w", f.name, p.Group, p.Name, cause(err))
 			}
-			f.keep(l, p.Group+"/"+p.Name, p.Program)
+			f.keep(l, p.Group+"/"+p.Name)
 		}
 		return nil
 	})
@@ -62,7 +69,7 @@ func (f *Family) BTF(programs ...string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %s: %w", f.name, p, cause(err))
 		}
-		f.keep(l, "tp_btf "+p, p)
+		f.keep(l, "tp_btf "+p)
 	}
 	return nil
 }
@@ -73,22 +80,21 @@ func (f *Family) RawTracepoint(name, prog string) error {
 	if err != nil {
 		return fmt.Errorf("%s: raw tracepoint %s: %w", f.name, name, cause(err))
 	}
-	f.keep(l, "raw_tp "+name, prog)
+	f.keep(l, "raw_tp "+name)
 	return nil
 }
 
 // Function is a function of a library with the programs that go to its entry and,
 // where one is named, its return.
 type Function struct {
-	Symbol        string
+	Name string
+	Symbol
 	Entry, Return string
-	// Offset is where in the function the entry's trap goes.
-	Offset uint64
-	Cookie uint64
+	Cookie        uint64
 }
 
-// Functions attaches to functions of one file, at once where the family was loaded
-// for uprobe_multi. Each must be there.
+// Functions attaches to functions of one file (Symbols has checked that it is a
+// library), at once where the family was loaded for uprobe_multi.
 func (f *Family) Functions(file string, fns []Function) error {
 	ex, err := link.OpenExecutable(file)
 	if err != nil {
@@ -104,10 +110,10 @@ func (f *Family) Functions(file string, fns []Function) error {
 
 // group is the functions that one program goes to.
 type group struct {
-	prog             string
-	ret              bool
-	symbols          []string
-	offsets, cookies []uint64
+	prog           string
+	ret            bool
+	names          []string
+	places, cookie []uint64
 }
 
 func gather(fns []Function) (out []*group) {
@@ -122,9 +128,9 @@ func gather(fns []Function) (out []*group) {
 			at[prog] = g
 			out = append(out, g)
 		}
-		g.symbols = append(g.symbols, fn.Symbol)
-		g.offsets = append(g.offsets, fn.Offset)
-		g.cookies = append(g.cookies, fn.Cookie)
+		g.names = append(g.names, fn.Name)
+		g.places = append(g.places, fn.Offset+fn.At())
+		g.cookie = append(g.cookie, fn.Cookie)
 	}
 	for i := range fns { // returns first: an entry without its return would hold a table's place
 		add(fns[i].Return, true, &fns[i])
@@ -135,30 +141,32 @@ func gather(fns []Function) (out []*group) {
 	return out
 }
 
+// attachGroup attaches by place in the file. A return probe may go behind an endbr64
+// as well: the return address still lies on top of the stack there.
 func (f *Family) attachGroup(ex *link.Executable, g *group) error {
 	if f.multi {
-		o := &link.UprobeMultiOptions{Offsets: g.offsets, Cookies: g.cookies}
+		o := &link.UprobeMultiOptions{Addresses: g.places, Cookies: g.cookie}
 		attach := ex.UprobeMulti
 		if g.ret {
 			attach = ex.UretprobeMulti
 		}
-		l, err := attach(g.symbols, f.coll.Programs[g.prog], o)
+		l, err := attach(nil, f.coll.Programs[g.prog], o)
 		if err != nil {
 			return fmt.Errorf("%s: uprobes of %s: %w", f.name, g.prog, cause(err))
 		}
-		f.keep(l, fmt.Sprintf("uprobe_multi %v", g.symbols), g.prog)
+		f.keep(l, fmt.Sprintf("%s %v", g.prog, g.names))
 		return nil
 	}
-	for i, sym := range g.symbols {
+	for i, name := range g.names {
 		attach := ex.Uprobe
 		if g.ret {
 			attach = ex.Uretprobe
 		}
-		l, err := attach(sym, f.coll.Programs[g.prog], &link.UprobeOptions{Offset: g.offsets[i], Cookie: g.cookies[i]})
+		l, err := attach(name, f.coll.Programs[g.prog], &link.UprobeOptions{Address: g.places[i], Cookie: g.cookie[i]})
 		if err != nil {
-			return fmt.Errorf("%s: uprobe %s: %w", f.name, sym, cause(err))
+			return fmt.Errorf("%s: uprobe %s: %w", f.name, name, cause(err))
 		}
-		f.keep(l, "uprobe "+sym, g.prog)
+		f.keep(l, g.prog+" "+name)
 	}
 	return nil
 }
@@ -170,15 +178,26 @@ func withTracefs(do func() error) error {
 		return do()
 	}
 	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with its mounts
-		if err := privateTracefs(); err != nil {
-			done <- err
-			return
-		}
-		done <- do()
-	}()
+	go private(do, done)
 	return <-done
+}
+
+func private(do func() error, done chan<- error) {
+	runtime.LockOSThread() // never unlocked: the thread ends with its mounts
+	if unix.Gettid() == unix.Getpid() {
+		// The first thread cannot end, and its mounts are what others take for the
+		// process's: held here, so that another one does it.
+		defer runtime.UnlockOSThread()
+		inner := make(chan error)
+		go private(do, inner)
+		done <- <-inner
+		return
+	}
+	if err := privateTracefs(); err != nil {
+		done <- err
+		return
+	}
+	done <- do()
 }
 
 const tracefs = "/sys/kernel/tracing"

@@ -9,7 +9,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
-	"github.com/cilium/ebpf/ringbuf"
 )
 
 // Config says how a family's object is loaded.
@@ -34,10 +33,10 @@ type Config struct {
 type Family struct {
 	name  string
 	coll  *ebpf.Collection
-	ring  *ringbuf.Reader
+	ring  *reader
 	links []link.Link // kept: a link that is collected is closed, and its probe dead
 	multi bool
-	uses  []attachment
+	uses  []attachment // one a link
 }
 
 // defaultRing is the size of a ring where none is asked for.
@@ -72,9 +71,9 @@ func Load(c Config) (*Family, error) {
 		return nil, fmt.Errorf("%s: loading: %w", c.Name, cause(err))
 	}
 	f := &Family{name: c.Name, coll: coll, multi: c.Multi}
-	if f.ring, err = ringbuf.NewReader(coll.Maps["events"]); err != nil {
+	if f.ring, err = newReader(coll.Maps["events"].FD(), size); err != nil {
 		coll.Close()
-		return nil, fmt.Errorf("%s: opening its ring: %w", c.Name, err)
+		return nil, fmt.Errorf("%s: %w", c.Name, err)
 	}
 	return f, nil
 }
@@ -86,6 +85,18 @@ func (f *Family) Name() string { return f.name }
 // belongs to the family.
 func (f *Family) Map(name string) *ebpf.Map { return f.coll.Maps[name] }
 
+// Set sets one of the object's variables.
+func (f *Family) Set(name string, value any) error {
+	v := f.coll.Variables[name]
+	if v == nil {
+		return fmt.Errorf("%s: no variable %s", f.name, name)
+	}
+	if err := v.Set(value); err != nil {
+		return fmt.Errorf("%s: setting %s: %w", f.name, name, err)
+	}
+	return nil
+}
+
 // Program returns one of the object's programs, nil where it has none of that name.
 func (f *Family) Program(name string) *ebpf.Program { return f.coll.Programs[name] }
 
@@ -96,7 +107,7 @@ func (f *Family) Close() error {
 		errs = append(errs, l.Close())
 	}
 	f.links = nil
-	errs = append(errs, f.ring.Close())
+	errs = append(errs, f.ring.close())
 	f.coll.Close()
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("%s: detaching: %w", f.name, err)
@@ -106,14 +117,22 @@ func (f *Family) Close() error {
 
 // Counts are a family's counters since it was loaded.
 type Counts struct {
-	// Hits counts program runs on behalf of watched processes, Sent events in the ring,
-	// Lost those that it (or a table) had no room for, Beats heartbeats.
-	Hits, Sent, Lost, Beats uint64
+	// Hits counts program runs on behalf of watched processes, Sent events in the ring.
+	Hits, Sent uint64
+	// Lost counts what should have been told and was not: no room in the ring or in a
+	// table, or memory that could not be read. Skipped counts runs that the kernel left
+	// out, for any process, because another program ran on that CPU.
+	Lost, Skipped uint64
+	// Beats counts heartbeats.
+	Beats uint64
 }
+
+// perCPU is struct counts of common.h.
+type perCPU struct{ Hits, Sent, Beats uint64 }
 
 // Counts sums the counters up over all CPUs. It may be called while others use f.
 func (f *Family) Counts() (Counts, error) {
-	var each []Counts
+	var each []perCPU
 	if err := f.coll.Maps["counters"].Lookup(uint32(0), &each); err != nil {
 		return Counts{}, fmt.Errorf("%s: reading its counters: %w", f.name, err)
 	}
@@ -121,10 +140,40 @@ func (f *Family) Counts() (Counts, error) {
 	for _, e := range each {
 		c.Hits += e.Hits
 		c.Sent += e.Sent
-		c.Lost += e.Lost
 		c.Beats += e.Beats
 	}
-	return c, nil
+	for name, p := range f.coll.Programs {
+		st, err := p.Stats()
+		if err != nil {
+			return Counts{}, fmt.Errorf("%s: reading the statistics of %s: %w", f.name, name, err)
+		}
+		c.Skipped += st.RecursionMisses
+	}
+	var err error
+	c.Lost, err = f.Lost()
+	return c, err
+}
+
+// Lost is Counts.Lost alone. It is read from mapped memory and costs no system call.
+func (f *Family) Lost() (n uint64, err error) {
+	if err := f.coll.Variables["lost"].Get(&n); err != nil {
+		return 0, fmt.Errorf("%s: reading its losses: %w", f.name, err)
+	}
+	return n, nil
+}
+
+// Alive returns an error that names the first attachment which is not there any more.
+func (f *Family) Alive() error {
+	for i, l := range f.links {
+		info, err := l.Info()
+		if err != nil {
+			return fmt.Errorf("%s: %s is not attached any more: %w", f.name, f.uses[i].what, err)
+		}
+		if info.ID != f.uses[i].id {
+			return fmt.Errorf("%s: %s is not attached any more", f.name, f.uses[i].what)
+		}
+	}
+	return nil
 }
 
 // Keep returns f, or closes it where err is not nil: a family that is attached in part

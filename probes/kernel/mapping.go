@@ -45,7 +45,10 @@ func parseMaps(r io.Reader, match func(path string) bool) (out []Mapping, err er
 		if len(f) < 6 || len(f[1]) < 3 || f[1][2] != 'x' || f[4] == "0" {
 			continue
 		}
-		at := strings.Index(s.Text(), f[5])
+		at := strings.IndexByte(s.Text(), '/') // no other field has one
+		if at < 0 {
+			continue
+		}
 		m := Mapping{Dev: f[3], Path: s.Text()[at:]}
 		m.Path, m.Deleted = strings.CutSuffix(m.Path, deletedMark)
 		if !match(m.Path) {
@@ -68,6 +71,20 @@ func parseMaps(r io.Reader, match func(path string) bool) (out []Mapping, err er
 		return nil, fmt.Errorf("reading mappings: %w", err)
 	}
 	return out, nil
+}
+
+// IsProgram says whether a file is the program that a process runs. Where that cannot
+// be told it says so, and the file is better left alone.
+func IsProgram(pid int, file string) (bool, error) {
+	exe, err := os.Stat(fmt.Sprintf("/proc/%d/exe", pid))
+	if err != nil {
+		return false, fmt.Errorf("looking at the program of process %d: %w", pid, err)
+	}
+	lib, err := os.Stat(file)
+	if err != nil {
+		return false, fmt.Errorf("looking at a library: %w", err)
+	}
+	return os.SameFile(exe, lib), nil
 }
 
 // Open returns a path by which omnitap can open the mapped file itself, whatever the

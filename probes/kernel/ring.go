@@ -4,13 +4,7 @@ package kernel
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"net/netip"
-	"os"
-	"time"
-
-	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/omnitap/omnitap/probes/event"
 )
@@ -26,36 +20,27 @@ var calls = [...]string{"", "write", "sendto", "sendmsg", "writev", "read", "rec
 type Batch struct {
 	Events []event.Event
 	bytes  []byte
-	rec    ringbuf.Record
 	names  map[[16]byte]string
 }
+
+// maxKept bounds the events whose memory is kept for the next batch.
+const maxKept = 1 << 14
 
 // Reset empties the batch.
 func (b *Batch) Reset() {
 	clear(b.Events)
 	b.Events = b.Events[:0]
+	if cap(b.Events) > maxKept {
+		b.Events = nil // one burst is no reason to keep its memory
+	}
 	if len(b.names) > 4096 {
 		b.names = nil
 	}
 }
 
-// Drain adds what lies in the family's ring to the batch, without waiting.
-func (f *Family) Drain(b *Batch) error {
-	if f.ring.AvailableBytes() == 0 {
-		return nil
-	}
-	f.ring.SetDeadline(time.Unix(1, 0))
-	for {
-		err := f.ring.ReadInto(&b.rec)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("%s: reading its ring: %w", f.name, err)
-		}
-		b.add(b.rec.RawSample)
-	}
-}
+// Drain adds what lies in the family's ring to the batch, without waiting, and says
+// whether that was all: false where a program is still filling in an event.
+func (f *Family) Drain(b *Batch) (all bool) { return f.ring.drain(b.add) }
 
 // add decodes one record.
 func (b *Batch) add(r []byte) {
@@ -101,6 +86,7 @@ func (b *Batch) payload(e *event.Event, data []byte, path, head, tail int) {
 	case event.SockState:
 		e.Path, e.Args = state(data, e.Flags)
 		return
+	default: // a path, or bytes
 	}
 	if path > 1 && path <= len(data) {
 		e.Path = string(data[:path-1]) // without its zero

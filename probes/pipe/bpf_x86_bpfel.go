@@ -25,6 +25,7 @@ const (
 	bpfProgEnterWrite = "enter_write"
 	bpfProgExitRead   = "exit_read"
 	bpfProgExitWrite  = "exit_write"
+	bpfVarLost        = "lost"
 	bpfVarPidnsDev    = "pidns_dev"
 	bpfVarPidnsIno    = "pidns_ino"
 )
@@ -92,6 +93,7 @@ type bpfMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfVariableSpecs struct {
+	Lost     *ebpf.VariableSpec `ebpf:"lost"`
 	PidnsDev *ebpf.VariableSpec `ebpf:"pidns_dev"`
 	PidnsIno *ebpf.VariableSpec `ebpf:"pidns_ino"`
 }
@@ -137,6 +139,7 @@ func (m *bpfMaps) Close() error {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfVariables struct {
+	Lost     *ebpf.Variable `ebpf:"lost"`
 	PidnsDev *ebpf.Variable `ebpf:"pidns_dev"`
 	PidnsIno *ebpf.Variable `ebpf:"pidns_ino"`
 }

@@ -24,6 +24,7 @@ const (
 	bpfProgOnFork   = "on_fork"
 	bpfProgOnSignal = "on_signal"
 	bpfProgOnVictim = "on_victim"
+	bpfVarLost      = "lost"
 	bpfVarPidnsDev  = "pidns_dev"
 	bpfVarPidnsIno  = "pidns_ino"
 )
@@ -90,6 +91,7 @@ type bpfMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfVariableSpecs struct {
+	Lost     *ebpf.VariableSpec `ebpf:"lost"`
 	PidnsDev *ebpf.VariableSpec `ebpf:"pidns_dev"`
 	PidnsIno *ebpf.VariableSpec `ebpf:"pidns_ino"`
 }
@@ -131,6 +133,7 @@ func (m *bpfMaps) Close() error {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfVariables struct {
+	Lost     *ebpf.Variable `ebpf:"lost"`
 	PidnsDev *ebpf.Variable `ebpf:"pidns_dev"`
 	PidnsIno *ebpf.Variable `ebpf:"pidns_ino"`
 }

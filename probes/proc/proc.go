@@ -16,5 +16,9 @@ func Load(w *kernel.Watch, ringBytes int) (*kernel.Family, error) {
 	if err != nil {
 		return nil, err
 	}
-	return kernel.Keep(f, f.BTF("on_exec", "on_fork", "on_exit", "on_signal", "on_victim"))
+	err = f.BTF("on_exec", "on_fork", "on_exit", "on_signal")
+	if err == nil {
+		err = f.RawTracepoint("mark_victim", "on_victim")
+	}
+	return kernel.Keep(f, err)
 }

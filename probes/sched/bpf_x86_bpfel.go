@@ -25,6 +25,7 @@ const (
 	bpfProgOnSwitch = "on_switch"
 	bpfProgOnWakeup = "on_wakeup"
 	bpfVarEveryNs   = "every_ns"
+	bpfVarLost      = "lost"
 	bpfVarPidnsDev  = "pidns_dev"
 	bpfVarPidnsIno  = "pidns_ino"
 )
@@ -92,6 +93,7 @@ type bpfMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfVariableSpecs struct {
 	EveryNs  *ebpf.VariableSpec `ebpf:"every_ns"`
+	Lost     *ebpf.VariableSpec `ebpf:"lost"`
 	PidnsDev *ebpf.VariableSpec `ebpf:"pidns_dev"`
 	PidnsIno *ebpf.VariableSpec `ebpf:"pidns_ino"`
 }
@@ -140,6 +142,7 @@ func (m *bpfMaps) Close() error {
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfVariables struct {
 	EveryNs  *ebpf.Variable `ebpf:"every_ns"`
+	Lost     *ebpf.Variable `ebpf:"lost"`
 	PidnsDev *ebpf.Variable `ebpf:"pidns_dev"`
 	PidnsIno *ebpf.Variable `ebpf:"pidns_ino"`
 }

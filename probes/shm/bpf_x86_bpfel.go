@@ -33,6 +33,7 @@ const (
 	bpfProgExitOpenat     = "exit_openat"
 	bpfProgExitUnlink     = "exit_unlink"
 	bpfProgExitUnlinkat   = "exit_unlinkat"
+	bpfVarLost            = "lost"
 	bpfVarPidnsDev        = "pidns_dev"
 	bpfVarPidnsIno        = "pidns_ino"
 )
@@ -108,6 +109,7 @@ type bpfMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfVariableSpecs struct {
+	Lost     *ebpf.VariableSpec `ebpf:"lost"`
 	PidnsDev *ebpf.VariableSpec `ebpf:"pidns_dev"`
 	PidnsIno *ebpf.VariableSpec `ebpf:"pidns_ino"`
 }
@@ -157,6 +159,7 @@ func (m *bpfMaps) Close() error {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfVariables struct {
+	Lost     *ebpf.Variable `ebpf:"lost"`
 	PidnsDev *ebpf.Variable `ebpf:"pidns_dev"`
 	PidnsIno *ebpf.Variable `ebpf:"pidns_ino"`
 }

@@ -19,6 +19,7 @@ const (
 	bpfMapCalls          = "calls"
 	bpfMapCounters       = "counters"
 	bpfMapEvents         = "events"
+	bpfMapSocks          = "socks"
 	bpfMapStages         = "stages"
 	bpfProgEnterBind     = "enter_bind"
 	bpfProgEnterClose    = "enter_close"
@@ -42,6 +43,7 @@ const (
 	bpfProgExitWrite     = "exit_write"
 	bpfProgExitWritev    = "exit_writev"
 	bpfProgSockState     = "sock_state"
+	bpfVarLost           = "lost"
 	bpfVarMooncake       = "mooncake"
 	bpfVarPidnsDev       = "pidns_dev"
 	bpfVarPidnsIno       = "pidns_ino"
@@ -121,6 +123,7 @@ type bpfMapSpecs struct {
 	Calls    *ebpf.MapSpec `ebpf:"calls"`
 	Counters *ebpf.MapSpec `ebpf:"counters"`
 	Events   *ebpf.MapSpec `ebpf:"events"`
+	Socks    *ebpf.MapSpec `ebpf:"socks"`
 	Stages   *ebpf.MapSpec `ebpf:"stages"`
 }
 
@@ -128,6 +131,7 @@ type bpfMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfVariableSpecs struct {
+	Lost     *ebpf.VariableSpec `ebpf:"lost"`
 	Mooncake *ebpf.VariableSpec `ebpf:"mooncake"`
 	PidnsDev *ebpf.VariableSpec `ebpf:"pidns_dev"`
 	PidnsIno *ebpf.VariableSpec `ebpf:"pidns_ino"`
@@ -157,6 +161,7 @@ type bpfMaps struct {
 	Calls    *ebpf.Map `ebpf:"calls"`
 	Counters *ebpf.Map `ebpf:"counters"`
 	Events   *ebpf.Map `ebpf:"events"`
+	Socks    *ebpf.Map `ebpf:"socks"`
 	Stages   *ebpf.Map `ebpf:"stages"`
 }
 
@@ -165,6 +170,7 @@ func (m *bpfMaps) Close() error {
 		m.Calls,
 		m.Counters,
 		m.Events,
+		m.Socks,
 		m.Stages,
 	)
 }
@@ -173,6 +179,7 @@ func (m *bpfMaps) Close() error {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfVariables struct {
+	Lost     *ebpf.Variable `ebpf:"lost"`
 	Mooncake *ebpf.Variable `ebpf:"mooncake"`
 	PidnsDev *ebpf.Variable `ebpf:"pidns_dev"`
 	PidnsIno *ebpf.Variable `ebpf:"pidns_ino"`

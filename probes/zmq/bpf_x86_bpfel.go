@@ -29,6 +29,7 @@ const (
 	bpfProgEnterSend    = "enter_send"
 	bpfProgExitMsgRecv  = "exit_msg_recv"
 	bpfProgExitSend     = "exit_send"
+	bpfVarLost          = "lost"
 	bpfVarPidnsDev      = "pidns_dev"
 	bpfVarPidnsIno      = "pidns_ino"
 )
@@ -100,6 +101,7 @@ type bpfMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfVariableSpecs struct {
+	Lost     *ebpf.VariableSpec `ebpf:"lost"`
 	PidnsDev *ebpf.VariableSpec `ebpf:"pidns_dev"`
 	PidnsIno *ebpf.VariableSpec `ebpf:"pidns_ino"`
 }
@@ -147,6 +149,7 @@ func (m *bpfMaps) Close() error {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfVariables struct {
+	Lost     *ebpf.Variable `ebpf:"lost"`
 	PidnsDev *ebpf.Variable `ebpf:"pidns_dev"`
 	PidnsIno *ebpf.Variable `ebpf:"pidns_ino"`
 }

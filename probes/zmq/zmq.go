@@ -45,7 +45,7 @@ func Attach(f *kernel.Family, library string) (map[string]kernel.Symbol, error) 
 	var fns []kernel.Function
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		fn := functions[name]
-		fn.Symbol, fn.Offset = name, found[name].At()
+		fn.Name, fn.Symbol = name, found[name]
 		fns = append(fns, fn)
 	}
 	return found, f.Functions(library, fns)
