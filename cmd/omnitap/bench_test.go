@@ -35,6 +35,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	stagesChild()
 	if kind := os.Getenv(childEnv); kind != "" {
 		os.Exit(benchChild(kind, os.Getenv(upstreamEnv)))
 	}

@@ -22,7 +22,7 @@ func (unheard) Processes(event.Processes)   {}
 func checkStages(ctx context.Context, c probes.Config, upstream string) []finding {
 	port := 0
 	if upstream != "" {
-		p, err := localPort(upstream)
+		p, err := localPort(ctx, upstream)
 		if err != nil {
 			return []finding{{Name: "stage processes", Found: err.Error(), Needed: "omnitap on the server's machine"}}
 		}

@@ -9,7 +9,6 @@ import (
 	"io"
 	"maps"
 	"mime/multipart"
-	"net"
 	"net/http"
 	"os"
 	"sync"
@@ -17,9 +16,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock"
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/drive"
+	fake "github.com/omnitap/omnitap/cmd/omnitap/internal/mock/stages"
 	"github.com/omnitap/omnitap/exporter/report"
+	"github.com/omnitap/omnitap/probes"
 	"github.com/omnitap/omnitap/proxy/timeline"
 )
 
@@ -47,8 +47,10 @@ func demoCmd(a *app) *cobra.Command {
 
 // demo runs the mock, the relay and a client in one process.
 func (a *app) demo(ctx context.Context, f *demoFlags) error {
-	if f.probes == "require" {
-		return exitWith(exitUnusable, errors.New("stage probes are not part of this version: --probes require cannot be met"))
+	switch f.probes {
+	case "auto", "off", "require":
+	default:
+		return exitWith(exitUsage, fmt.Errorf("--probes must be auto, off or require, not %q", f.probes))
 	}
 	if f.requests < 1 {
 		return exitWith(exitUsage, errors.New("--requests must be at least 1"))
@@ -61,7 +63,7 @@ func (a *app) demo(ctx context.Context, f *demoFlags) error {
 		f.out = dir
 	}
 	kept := &keeper{}
-	err := a.demoRun(ctx, f, kept)
+	work, err := a.demoRun(ctx, f, kept)
 	if err != nil {
 		return err
 	}
@@ -81,40 +83,47 @@ func (a *app) demo(ctx context.Context, f *demoFlags) error {
 		where = a.errOut // standard output is the JSON alone
 	}
 	_, _ = fmt.Fprintln(where, f.out)
-	return exitWith(exitUnusable, demoVerdict(kept.records, kept.sessions))
+	return exitWith(exitUnusable, errors.Join(demoVerdict(kept.records, kept.sessions), work.verdict(kept.records)))
 }
 
-func (a *app) demoRun(ctx context.Context, f *demoFlags, kept *keeper) error {
-	fake, err := mock.New(mock.Config{Seed: 1})
+// demoRun sends the requests. What the stages did by their own account is nil where no
+// probes watched them.
+func (a *app) demoRun(ctx context.Context, f *demoFlags, kept *keeper) (work *stageWork, err error) {
+	server, err := startDemoServer(ctx, a.errOut)
 	if err != nil {
-		return exitWith(exitEnvironment, err)
+		return nil, exitWith(exitEnvironment, err)
 	}
-	var lc net.ListenConfig
-	ln, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return exitWith(exitEnvironment, fmt.Errorf("listening: %w", err))
-	}
-	run, stop := context.WithCancel(ctx)
-	defer stop()
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer stop()
-	wg.Go(func() { _ = fake.Serve(run, ln) })
-
+	defer func() { err = errors.Join(err, exitWith(exitEnvironment, server.stop())) }()
 	sf := &serveFlags{fileConfig: fileConfig{
-		Upstream: "http://" + ln.Addr().String(), Listen: "127.0.0.1:0", Admin: "off", Out: f.out, Log: "off", Drain: 5 * time.Second,
+		Upstream: "http://" + server.addr, Listen: "127.0.0.1:0", Admin: "off", Out: f.out, Log: "off", Drain: 5 * time.Second,
+		Probes: f.probes, Stages: probes.Config{Names: stageNames()},
 	}}
 	s, err := a.build(ctx, sf, kept)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	s.sayProbes(a.errOut, f.probes)
 	relay, end := context.WithCancel(ctx)
 	defer end()
 	done := make(chan error, 1)
 	go func() { done <- s.run(relay) }()
 	err = a.drive(ctx, "http://"+s.listener.Addr().String(), f)
 	end()
-	return exitWith(exitUnusable, errors.Join(err, <-done))
+	if err = errors.Join(err, <-done); err != nil || s.stages == nil {
+		return nil, exitWith(exitUnusable, err)
+	}
+	work, err = readStageWork(server.truth)
+	work.lost = s.stages.set.Status().Lost
+	return work, exitWith(exitEnvironment, err)
+}
+
+// stageNames are the names of the fake server's stages by number.
+func stageNames() map[int]string {
+	names := map[int]string{}
+	for i, n := range fake.Names {
+		names[i] = n
+	}
+	return names
 }
 
 // demoRequest is one request of the demo.
@@ -158,10 +167,8 @@ func (a *app) drive(ctx context.Context, base string, f *demoFlags) error {
 		if !f.json {
 			_, _ = fmt.Fprintf(a.errOut, "[%2d/%d] %s\n", i+1, len(demoSteps(client)), s.what)
 		}
-		for range f.requests {
-			if err := s.run(ctx, base); err != nil {
-				return fmt.Errorf("%s: %w", s.what, err)
-			}
+		if err := s.repeat(ctx, base, f.requests); err != nil {
+			return fmt.Errorf("%s: %w", s.what, err)
 		}
 	}
 	return nil
@@ -171,16 +178,36 @@ func (a *app) drive(ctx context.Context, base string, f *demoFlags) error {
 type demoStep struct {
 	what string
 	run  func(ctx context.Context, base string) error
+	// together says that all of a kind run at once.
+	together bool
+}
+
+func (s *demoStep) repeat(ctx context.Context, base string, times int) error {
+	errs := make([]error, times)
+	if !s.together {
+		for i := range errs {
+			if errs[i] = s.run(ctx, base); errs[i] != nil {
+				break
+			}
+		}
+		return errors.Join(errs...)
+	}
+	var all sync.WaitGroup
+	for i := range errs {
+		all.Go(func() { errs[i] = s.run(ctx, base) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 // demoSteps lists the requests, then the WebSocket sessions.
 func demoSteps(client *http.Client) []demoStep {
 	var out []demoStep
 	for _, q := range demoRequests() {
-		out = append(out, demoStep{q.what, func(ctx context.Context, base string) error { return q.send(ctx, client, base) }})
+		out = append(out, demoStep{what: q.what, run: func(ctx context.Context, base string) error { return q.send(ctx, client, base) }})
 	}
 	for _, s := range drive.Sessions() {
-		out = append(out, demoStep{"WebSocket: " + s.Name, s.Run})
+		out = append(out, demoStep{what: "WebSocket: " + s.Name, run: s.Run, together: true})
 	}
 	return out
 }

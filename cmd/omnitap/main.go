@@ -15,6 +15,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	fake "github.com/omnitap/omnitap/cmd/omnitap/internal/mock/stages"
 )
 
 // Exit codes.
@@ -45,7 +47,12 @@ type app struct {
 	out, errOut io.Writer
 }
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	if fake.Main() { // a stage process of the fake server
+		return
+	}
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
 
 // run is main without the process around it.
 func run(args []string, out, errOut io.Writer) int {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -10,12 +11,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock"
+	fake "github.com/omnitap/omnitap/cmd/omnitap/internal/mock/stages"
 )
 
 type mockFlags struct {
-	listen, dialect, script string
-	seed                    uint64
-	faults                  []string
+	listen, dialect, script, stages, truth string
+	seed                                   uint64
+	faults                                 []string
 }
 
 func mockCmd(a *app) *cobra.Command {
@@ -33,6 +35,8 @@ func mockCmd(a *app) *cobra.Command {
 	fl.StringVar(&f.dialect, "dialect", "", "vllm-omni (default), sglang-omni or openai")
 	fl.StringVar(&f.script, "script", "", "JSON script for requests that bring none, or @FILE")
 	fl.StringArrayVar(&f.faults, "faults", nil, "fault of every request, repeatable")
+	fl.StringVar(&f.stages, "stages", "off", "real stage processes behind vLLM-Omni's streaming chat and speech, handing over as in vo-2 (0.26) or vo-1 (queues), or off")
+	fl.StringVar(&f.truth, "stages-truth", "", "folder for what the stages did, by their own account")
 	return cmd
 }
 
@@ -65,10 +69,23 @@ func (f *mockFlags) config() (mock.Config, error) {
 	return mock.Config{Seed: f.seed, Dialect: f.dialect, Script: script}, nil
 }
 
-func (a *app) mock(cmd *cobra.Command, f *mockFlags) error {
+// stageModes are the generations of vLLM-Omni by the words of --stages.
+var stageModes = map[string]fake.Mode{"vo-2": fake.ZMQ, "vo-1": fake.Queues}
+
+func (a *app) mock(cmd *cobra.Command, f *mockFlags) (err error) {
 	cfg, err := f.config()
 	if err != nil {
 		return exitWith(exitUsage, err)
+	}
+	mode, ok := stageModes[f.stages]
+	if !ok && f.stages != "off" {
+		return exitWith(exitUsage, fmt.Errorf("--stages must be vo-2, vo-1 or off, not %q", f.stages))
+	}
+	if ok {
+		if cfg.Stages, err = fake.Start(cmd.Context(), fake.Config{Mode: mode, Seed: f.seed, Truth: f.truth}); err != nil {
+			return exitWith(exitEnvironment, err)
+		}
+		defer func() { err = errors.Join(err, exitWith(exitEnvironment, cfg.Stages.Close())) }()
 	}
 	s, err := mock.New(cfg)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/omnitap/omnitap/exporter/join"
 	"github.com/omnitap/omnitap/probes"
@@ -60,7 +61,7 @@ const (
 )
 
 // localPort is the port of an upstream on this machine: its processes can be seen.
-func localPort(upstream string) (int, error) {
+func localPort(ctx context.Context, upstream string) (int, error) {
 	u, err := url.Parse(upstream)
 	if err != nil {
 		return 0, fmt.Errorf("reading the upstream's address: %w", err)
@@ -69,7 +70,7 @@ func localPort(upstream string) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("reading the upstream's port: %w", err)
 	}
-	ips, err := net.LookupIP(u.Hostname())
+	ips, err := net.DefaultResolver.LookupIPAddr(ctx, u.Hostname())
 	if err != nil {
 		return 0, fmt.Errorf("looking up the upstream: %w", err)
 	}
@@ -78,7 +79,8 @@ func localPort(upstream string) (int, error) {
 		return 0, fmt.Errorf("reading this machine's addresses: %w", err)
 	}
 	for _, ip := range ips {
-		if ip.IsLoopback() || slices.ContainsFunc(own, func(a net.Addr) bool { n, ok := a.(*net.IPNet); return ok && n.IP.Equal(ip) }) {
+		mine := func(a net.Addr) bool { n, ok := a.(*net.IPNet); return ok && n.IP.Equal(ip.IP) }
+		if ip.IP.IsLoopback() || slices.ContainsFunc(own, mine) {
 			return port, nil
 		}
 	}
@@ -88,7 +90,7 @@ func localPort(upstream string) (int, error) {
 // openStages attaches the probes; records go to next. The error says what is missing
 // and what grants it. capture is a folder for what they see, empty for none.
 func openStages(ctx context.Context, c probes.Config, upstream, capture string, next timeline.Sink, log *slog.Logger) (*stages, error) {
-	port, err := localPort(upstream)
+	port, err := localPort(ctx, upstream)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +98,7 @@ func openStages(ctx context.Context, c probes.Config, upstream, capture string, 
 	if err != nil {
 		return nil, err
 	}
-	s := &stages{next: next, joiner: join.New(join.Config{}), ends: map[string][]timeline.Event{}}
+	s := newStages(next)
 	if capture != "" {
 		if s.film, err = newStageFilm(capture, log); err != nil {
 			return nil, err
@@ -111,13 +113,24 @@ func openStages(ctx context.Context, c probes.Config, upstream, capture string, 
 	return s, nil
 }
 
+// newStages makes what stands between, without probes.
+func newStages(next timeline.Sink) *stages {
+	return &stages{next: next, joiner: join.New(join.Config{}), ends: map[string][]timeline.Event{}}
+}
+
 // run reads the probes until ctx ends; then no record waits any more.
 func (s *stages) run(ctx context.Context) error {
+	stop := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() { s.watch(stop) })
 	err := s.set.Run(ctx)
+	close(stop)
+	watching.Wait()
 	s.mu.Lock()
 	s.over = true
 	rest := s.waiting
 	s.waiting = nil
+	s.joiner.Flush(join.Everything)
 	s.mu.Unlock()
 	for _, w := range rest {
 		s.release(w)
@@ -126,6 +139,55 @@ func (s *stages) run(ctx context.Context) error {
 		err = errors.Join(err, s.film.close())
 	}
 	return err
+}
+
+// overdue is how long a record waits for a reader that says nothing, and unheardOf why
+// it has no stages then. A reader that is merely late has seconds of CPU to wait for.
+const (
+	overdue   = 2_000_000_000
+	unheardOf = "the probes' reader has not answered for 2 s"
+)
+
+// watch lets records go on that nothing came for, until stop is closed: a reader that
+// is stuck must not hold them.
+func (s *stages) watch(stop <-chan struct{}) {
+	tick := time.NewTicker(overdue / 8)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+			for _, w := range s.due(tap.Monotonic() - overdue) {
+				s.hand(w, &join.Joined{Why: unheardOf, PathWhy: unheardOf, QuiesceNS: -1, QuiesceWhy: unheardOf})
+			}
+			s.emptied()
+		}
+	}
+}
+
+// due takes out what has waited for long enough at a time.
+func (s *stages) due(now int64) (due []*waiting) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = slices.DeleteFunc(s.waiting, func(w *waiting) bool {
+		if w.until > now {
+			return false
+		}
+		due = append(due, w)
+		return true
+	})
+	return due
+}
+
+// emptied tells whoever drains that nothing waits any more.
+func (s *stages) emptied() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.empty != nil && len(s.waiting) == 0 {
+		close(s.empty)
+		s.empty = nil
+	}
 }
 
 // drain waits until no record waits any more, or ctx ends.
@@ -184,24 +246,11 @@ func (s *stages) Events(batch []event.Event, now int64) {
 		s.joiner.Add(&batch[i])
 	}
 	s.joiner.Flush(now - settle/2)
-	var due []*waiting
-	s.waiting = slices.DeleteFunc(s.waiting, func(w *waiting) bool {
-		if w.until > now {
-			return false
-		}
-		due = append(due, w)
-		return true
-	})
 	s.mu.Unlock()
-	for _, w := range due {
+	for _, w := range s.due(now) {
 		s.release(w)
 	}
-	s.mu.Lock()
-	if s.empty != nil && len(s.waiting) == 0 {
-		close(s.empty)
-		s.empty = nil
-	}
-	s.mu.Unlock()
+	s.emptied()
 }
 
 // Event is part of timeline.Sink.
@@ -269,14 +318,19 @@ func (s *stages) until(r *timeline.Record) int64 {
 
 // release joins a record and hands it on.
 func (s *stages) release(w *waiting) {
-	r := w.record
-	r.Unmeasured = maps.Clone(r.Unmeasured)
 	s.mu.Lock()
-	x := s.joiner.Request(join.AskOf(r))
+	x := s.joiner.Request(join.AskOf(w.record))
 	if x.Request != "" {
 		s.joiner.Forget(x.Request)
 	}
 	s.mu.Unlock()
+	s.hand(w, &x)
+}
+
+// hand hands a record on, with what its stages did.
+func (s *stages) hand(w *waiting, x *join.Joined) {
+	r := w.record
+	r.Unmeasured = maps.Clone(r.Unmeasured)
 	x.Apply(r)
 	x.Judge(r)
 	if len(w.ends) > 0 {

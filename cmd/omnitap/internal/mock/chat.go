@@ -68,6 +68,9 @@ func (x *exchange) chat() plan.Answer {
 	}
 	call.id = x.chatID()
 	x.id = "chatcmpl-" + call.id
+	if x.staged() && call.stream && call.text {
+		return x.chatStages(&call)
+	}
 	switch x.script.Dialect {
 	case script.DialectSGLang:
 		return x.chatSGLang(&call)

@@ -12,51 +12,76 @@ func (x *exchange) chatVLLM(call *chatCall) plan.Answer {
 	if !call.stream {
 		return x.wholeVLLM(call)
 	}
-	base := fmt.Sprintf(`{"id":%s,"object":"chat.completion.chunk","created":%d,"model":%s,"choices":[`,
-		quote(x.id), call.created, quote(call.model))
-	text := func(it plan.Item, last bool) string {
-		finish, stop, metrics := "null", "", "{}"
-		if last {
-			stop, metrics = `"stop_reason":null,`, "null"
-			if call.gen.Items[call.lastOutput].Kind == plan.Text {
-				finish = x.finish()
-			}
-		}
-		return join(base, `{"index":0,"delta":{"content":`, quote(it.Text), `},"logprobs":null,"finish_reason":`, finish, `,`, stop,
-			`"token_ids":null}],"metrics":`, metrics, `,"modality":"text"}`)
-	}
-	render := func(i int, it plan.Item) string {
-		switch it.Kind {
-		case plan.Role:
-			return base + `{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],"prompt_token_ids":null,"prompt_text":null,"modality":"text"}`
-		case plan.Text:
-			return text(it, i == call.lastText)
-		default:
-		}
-		finish, metrics := "null", "{}"
-		if i > call.lastText {
-			metrics = "null"
-		}
-		if i == call.lastOutput {
-			finish = x.finish()
-		}
-		return join(base, `{"index":0,"delta":{"role":"assistant","content":`, x.payload(it, call.format), `},"logprobs":null,"finish_reason":`, finish,
-			`,"stop_reason":null,"token_ids":null`, x.audioMetadata(it, call.format), `}],"usage":`, x.usage(call.prompt, 0), `,"metrics":`, metrics, `,"modality":"audio"}`)
-	}
+	a := x.streamVLLM()
+	a.Pieces = x.stream(call, func(i int, it plan.Item) string {
+		return x.itemVLLM(call, it, place{lastText: i == call.lastText, afterText: i > call.lastText, last: i == call.lastOutput})
+	})
+	a.Pieces = append(a.Pieces, x.tailVLLM(call)...)
+	return a
+}
+
+// place is where an item of a chat stands: whether it is the last text, or behind all
+// text, and whether it is the last of all.
+type place struct{ lastText, afterText, last bool }
+
+// streamVLLM is the frame of a streaming answer.
+func (x *exchange) streamVLLM() plan.Answer {
 	a := plan.Answer{Status: 200, ContentType: sseType, SSE: true, Form: "sse", End: plan.Complete}
-	a.Pieces = x.stream(call, render)
-	if call.usage {
-		a.Pieces = append(a.Pieces, plan.Piece{Data: x.event("", base+`],"usage":`+x.usage(call.prompt, call.completions)+`}`), Raw: plan.NotRaw})
-	}
-	a.Pieces = append(a.Pieces, x.ending(x.done(), func() plan.Piece {
-		return plan.Piece{Kind: plan.Text, Data: x.event("", text(plan.Item{Text: " late"}, false)), Texts: []string{" late"}, Raw: plan.NotRaw}
-	})...)
 	a.Fail = func() []plan.Piece {
 		native := fmt.Sprintf(`{"error": {"message": %s, "type": "InternalServerError", "param": null, "code": %d}}`,
 			quoteASCII(x.message(x.script.ErrorCode)), x.script.ErrorCode)
 		return append([]plan.Piece{x.failing(native)}, x.ending(x.done(), func() plan.Piece { return x.failing(native) })...)
 	}
 	return a
+}
+
+// baseVLLM is the beginning of every event.
+func (x *exchange) baseVLLM(call *chatCall) string {
+	return fmt.Sprintf(`{"id":%s,"object":"chat.completion.chunk","created":%d,"model":%s,"choices":[`,
+		quote(x.id), call.created, quote(call.model))
+}
+
+// textVLLM is a text event.
+func (x *exchange) textVLLM(call *chatCall, text string, at place) string {
+	finish, stop, metrics := "null", "", "{}"
+	if at.lastText {
+		stop, metrics = `"stop_reason":null,`, "null"
+		if at.last {
+			finish = x.finish()
+		}
+	}
+	return join(x.baseVLLM(call), `{"index":0,"delta":{"content":`, quote(text), `},"logprobs":null,"finish_reason":`, finish, `,`, stop,
+		`"token_ids":null}],"metrics":`, metrics, `,"modality":"text"}`)
+}
+
+// itemVLLM is the event of an item.
+func (x *exchange) itemVLLM(call *chatCall, it plan.Item, at place) string {
+	switch it.Kind {
+	case plan.Role:
+		return x.baseVLLM(call) + `{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],"prompt_token_ids":null,"prompt_text":null,"modality":"text"}`
+	case plan.Text:
+		return x.textVLLM(call, it.Text, at)
+	default:
+	}
+	finish, metrics := "null", "{}"
+	if at.afterText {
+		metrics = "null"
+	}
+	if at.last {
+		finish = x.finish()
+	}
+	return join(x.baseVLLM(call), `{"index":0,"delta":{"role":"assistant","content":`, x.payload(it, call.format), `},"logprobs":null,"finish_reason":`, finish,
+		`,"stop_reason":null,"token_ids":null`, x.audioMetadata(it, call.format), `}],"usage":`, x.usage(call.prompt, 0), `,"metrics":`, metrics, `,"modality":"audio"}`)
+}
+
+// tailVLLM is what comes behind the last output.
+func (x *exchange) tailVLLM(call *chatCall) (out []plan.Piece) {
+	if call.usage {
+		out = append(out, plan.Piece{Data: x.event("", x.baseVLLM(call)+`],"usage":`+x.usage(call.prompt, call.completions)+`}`), Raw: plan.NotRaw})
+	}
+	return append(out, x.ending(x.done(), func() plan.Piece {
+		return plan.Piece{Kind: plan.Text, Data: x.event("", x.textVLLM(call, " late", place{})), Texts: []string{" late"}, Raw: plan.NotRaw}
+	})...)
 }
 
 // audioMetadata is what 0.30 adds to audio choices.

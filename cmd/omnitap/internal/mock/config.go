@@ -2,6 +2,7 @@ package mock
 
 import (
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/script"
+	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/stages"
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/truth"
 )
 
@@ -42,6 +43,14 @@ type Config struct {
 	// Script is the behaviour of requests that bring no script of their own,
 	// and what a script of theirs is laid over.
 	Script Script
+	// Stages, if not nil, make the answers of vLLM-Omni's streaming chat with text and
+	// streaming speech that bring no script: real processes hand over, and what they
+	// make goes out as it comes. Script must be zero then. The caller closes it, after
+	// the end of Serve.
+	Stages *stages.Engine
+	// Unnoticed makes it a server that does not see the end of a stage process: its
+	// requests get nothing more, and no end.
+	Unnoticed bool
 }
 
 // Faults returns all faults in the order of the manual.

@@ -38,6 +38,15 @@
 // refused in the dialect's own error shape; anything else that the mock cannot
 // do is a 4xx that says so.
 //
+// # Stages
+//
+// With Config.Stages vLLM-Omni's streaming chat with text, and its streaming speech,
+// are answered by real stage processes (package stages) where the request brings no
+// script: words and samples go out as the stages hand them over. A chat has a token a
+// word and max_tokens of them, a speech those of its input; sound lasts for 0.4 s a
+// word, 2.4 s at least. The engine's id is the id on the wire and -<8 hex>. A stage that
+// ends is an error event, a 500 to whoever comes later, and a /health of 503.
+//
 // # WebSocket flows
 //
 // Vllm-omni (openai knows the third only):

@@ -18,10 +18,12 @@ import (
 	"time"
 
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/script"
+	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/stages"
 )
 
 // TestMain fails when goroutines outlive the tests.
 func TestMain(m *testing.M) {
+	stages.Main()
 	code := m.Run()
 	http.DefaultClient.CloseIdleConnections()
 	deadline := time.Now().Add(5 * time.Second)

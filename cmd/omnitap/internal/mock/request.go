@@ -44,6 +44,7 @@ type exchange struct {
 	id     string
 	events int    // SSE events rendered so far
 	after  func() // runs when the body is out whole, before its end
+	over   func() // runs when the answer is over, in whatever way; nil for nothing
 }
 
 var tooLarge = plan.JSON(http.StatusRequestEntityTooLarge, `{"detail":"request body too large"}`)

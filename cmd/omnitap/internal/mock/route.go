@@ -64,6 +64,9 @@ func (x *exchange) play(a plan.Answer) bool {
 		x.script = x.c.srv.cfg.Script.WithDefaults(x.dialect())
 		x.script.HeaderDelayMS, x.script.Dialect = 0, x.dialect()
 	}
+	if x.over != nil {
+		defer x.over()
+	}
 	return wire.Play(x.call(), a)
 }
 
@@ -193,6 +196,11 @@ func (x *exchange) dialect() string {
 }
 
 func health(x *exchange) plan.Answer {
+	if e := x.c.srv.cfg.Stages; e != nil && e.Err() != nil {
+		a := plan.JSON(http.StatusServiceUnavailable, "")
+		a.ContentType = ""
+		return a
+	}
 	switch x.dialect() {
 	case script.DialectVLLM:
 		a := plan.JSON(http.StatusOK, "")

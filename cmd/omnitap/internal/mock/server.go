@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"reflect"
 	"sync"
 	"syscall"
 	"time"
@@ -40,6 +41,9 @@ func New(cfg Config) (*Server, error) {
 	own, err := cfg.Script.Overlay(nil)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Stages != nil && !reflect.ValueOf(own).IsZero() {
+		return nil, errors.New("stages and a script for requests that bring none exclude each other")
 	}
 	cfg.Script = own
 	complete := own.WithDefaults(cfg.Dialect)

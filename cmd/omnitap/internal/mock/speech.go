@@ -53,6 +53,9 @@ func (x *exchange) speech() plan.Answer {
 	}
 	call.gen = plan.Generate(x.script, x.f, plan.Wish{Text: false, Audio: true, Role: false}, x.seed)
 	x.rec.Update(func(t *truth.Truth) { t.CleanSamples = call.gen.Clean })
+	if x.staged() && call.mode != "whole" {
+		return x.speechStages(&call)
+	}
 	x.id = "speech-" + x.uuid()
 	switch call.mode {
 	case "raw":
@@ -118,29 +121,38 @@ func (x *exchange) speechRaw(call *speechCall) plan.Answer {
 				quote(x.id), quote(x.script.FinishReason), call.tokens, len(call.gen.Items), call.tokens+len(call.gen.Items)))
 		}
 	}
-	headed := call.format != "wav" || x.f.HeaderEach
+	each := x.rawPieces(call)
 	for _, it := range call.gen.Items {
+		a.Pieces = append(a.Pieces, each(it)...)
+	}
+	return a
+}
+
+// rawPieces returns what makes the pieces of a raw body, item by item.
+func (x *exchange) rawPieces(call *speechCall) func(plan.Item) []plan.Piece {
+	headed := call.format != "wav" || x.f.HeaderEach
+	return func(it plan.Item) (out []plan.Piece) {
 		p := plan.Piece{Kind: it.Kind, Wait: it.Wait, Data: it.Audio.PCM, PCM: it.Audio.PCM}
 		if it.Kind == plan.Body {
-			a.Pieces = append(a.Pieces, x.plain(it))
+			out = append(out, x.plain(it))
 		}
 		if it.Kind != plan.Audio && it.Kind != plan.Empty {
-			continue
+			return out
 		}
 		if !headed {
 			headed = true
 			headers := x.streamHeader(it.Audio)
 			headers[0].Wait, p.Wait = p.Wait, 0
-			a.Pieces = append(a.Pieces, headers...)
+			out = append(out, headers...)
 		}
 		if x.f.HeaderEach && it.Kind == plan.Audio {
 			p.Data, p.Raw = x.file(it.Audio), tone.HeaderSize
 		}
 		if it.Kind == plan.Audio {
-			a.Pieces = append(a.Pieces, p)
+			out = append(out, p)
 		}
+		return out
 	}
-	return a
 }
 
 // streamHeader is the WAV header of a raw stream, in two parts if split.
@@ -161,49 +173,72 @@ func (x *exchange) speechSSE(call *speechCall) plan.Answer {
 	case x.script.Dialect == script.DialectSGLang:
 		return x.speechG3(call)
 	}
-	a := plan.Answer{Status: 200, ContentType: sseType, SSE: true, Form: "sse", End: plan.Complete}
-	event := func(kind, fields string) []byte {
-		name := kind
-		if x.script.Dialect == script.DialectOpenAI {
-			name = ""
-		}
-		return x.event(name, `{"type":"`+kind+`"`+fields+`}`)
-	}
-	delta := func(payload string) []byte {
-		extra := ""
-		if x.script.Dialect == script.DialectVLLM {
-			extra = `,"response_format":"` + call.format + `"`
-		}
-		return event("speech.audio.delta", `,"audio":`+payload+extra)
-	}
-	headed := call.format != "wav" || x.f.HeaderEach
+	a := x.frameSSE()
+	each := x.ssePieces(call)
 	for _, it := range call.gen.Items {
-		if it.Kind == plan.Comment || it.Kind == plan.Body {
-			a.Pieces = append(a.Pieces, x.plain(it))
-		}
-		if it.Kind != plan.Audio && it.Kind != plan.Empty {
-			continue
-		}
-		if !headed && it.Kind == plan.Audio {
-			headed = true
-			h := plan.Piece{Kind: plan.Empty, Wait: it.Wait, Data: delta(`"` + encode(x.wavHeader(it.Audio, tone.SizeUnknown)) + `"`), Raw: plan.NotRaw}
-			a.Pieces = append(a.Pieces, h)
-			it.Wait = 0
-		}
-		a.Pieces = append(a.Pieces, plan.Piece{Kind: it.Kind, Wait: it.Wait, Data: delta(x.payload(it, "pcm")), PCM: it.Audio.PCM, Raw: plan.NotRaw})
+		a.Pieces = append(a.Pieces, each(it)...)
 	}
-	n := call.gen.Count(plan.Audio)
-	done := fmt.Sprintf(`,"usage":{"input_tokens":%d,"output_tokens":%d,"total_tokens":%d,"input_token_details":{"text_tokens":%d,"audio_tokens":0}}`, call.tokens, n, call.tokens+n, call.tokens)
-	a.Pieces = append(a.Pieces, x.ending(event("speech.audio.done", done), func() plan.Piece { return x.lateAudio(delta) })...)
+	a.Pieces = append(a.Pieces, x.tailSSE(call, call.gen.Count(plan.Audio))...)
+	return a
+}
+
+// frameSSE is the frame of a speech stream of events.
+func (x *exchange) frameSSE() plan.Answer {
+	a := plan.Answer{Status: 200, ContentType: sseType, SSE: true, Form: "sse", End: plan.Complete}
 	a.Fail = func() []plan.Piece {
 		native := fmt.Sprintf(`{"type":"speech.audio.error","error":{"message":%s,"type":"server_error","param":null,"code":%d}}`, quote(x.message(x.script.ErrorCode)), x.script.ErrorCode)
 		p := x.failing(native)
-		if x.f.ErrorForm == "native" {
+		if cmp.Or(x.f.ErrorForm, "native") == "native" {
 			p.Data = x.event("speech.audio.error", native)
 		}
 		return []plan.Piece{p}
 	}
 	return a
+}
+
+// speechEvent is one event of a speech stream.
+func (x *exchange) speechEvent(kind, fields string) []byte {
+	name := kind
+	if x.script.Dialect == script.DialectOpenAI {
+		name = ""
+	}
+	return x.event(name, `{"type":"`+kind+`"`+fields+`}`)
+}
+
+// speechDelta returns what makes an audio event.
+func (x *exchange) speechDelta(call *speechCall) func(payload string) []byte {
+	extra := ""
+	if x.script.Dialect == script.DialectVLLM {
+		extra = `,"response_format":"` + call.format + `"`
+	}
+	return func(payload string) []byte { return x.speechEvent("speech.audio.delta", `,"audio":`+payload+extra) }
+}
+
+// ssePieces returns what makes the pieces of a stream of events, item by item.
+func (x *exchange) ssePieces(call *speechCall) func(plan.Item) []plan.Piece {
+	delta := x.speechDelta(call)
+	headed := call.format != "wav" || x.f.HeaderEach
+	return func(it plan.Item) (out []plan.Piece) {
+		if it.Kind == plan.Comment || it.Kind == plan.Body {
+			out = append(out, x.plain(it))
+		}
+		if it.Kind != plan.Audio && it.Kind != plan.Empty {
+			return out
+		}
+		if !headed && it.Kind == plan.Audio {
+			headed = true
+			h := plan.Piece{Kind: plan.Empty, Wait: it.Wait, Data: delta(`"` + encode(x.wavHeader(it.Audio, tone.SizeUnknown)) + `"`), Raw: plan.NotRaw}
+			out = append(out, h)
+			it.Wait = 0
+		}
+		return append(out, plan.Piece{Kind: it.Kind, Wait: it.Wait, Data: delta(x.payload(it, "pcm")), PCM: it.Audio.PCM, Raw: plan.NotRaw})
+	}
+}
+
+// tailSSE is what comes behind the last audio event; n is the number of tokens out.
+func (x *exchange) tailSSE(call *speechCall, n int) []plan.Piece {
+	done := fmt.Sprintf(`,"usage":{"input_tokens":%d,"output_tokens":%d,"total_tokens":%d,"input_token_details":{"text_tokens":%d,"audio_tokens":0}}`, call.tokens, n, call.tokens+n, call.tokens)
+	return x.ending(x.speechEvent("speech.audio.done", done), func() plan.Piece { return x.lateAudio(x.speechDelta(call)) })
 }
 
 // lateAudio is an audio event behind the end: ten samples of value 1.

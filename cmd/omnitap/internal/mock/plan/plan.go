@@ -77,6 +77,9 @@ type Answer struct {
 	// Form is sse, raw, whole or json.
 	Form   string
 	Pieces []Piece
+	// Live gives the pieces that are made while the answer goes out, behind Pieces; nil
+	// where all are planned. It waits for them, until stop is closed: then ok is false.
+	Live func(stop <-chan struct{}) (b Burst, ok bool)
 	// Before is a stop before the head.
 	Before *Piece
 	// Fail makes the pieces of a failure in mid-stream; nil is a cut.
@@ -86,6 +89,13 @@ type Answer struct {
 	Short int
 	// Gzip means that Content-Encoding says so.
 	Gzip bool
+}
+
+// Burst is what a live answer gives out at once.
+type Burst struct {
+	Pieces []Piece
+	// Last says that nothing comes behind it; Failed that the answer failed by it.
+	Last, Failed bool
 }
 
 // JSON is a whole JSON answer.

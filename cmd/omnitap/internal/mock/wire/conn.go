@@ -47,6 +47,9 @@ func (c *Conn) WriteString(s string) (int, error) { return io.WriteString(c.nc, 
 // Closed reports that the mock has ended the connection.
 func (c *Conn) Closed() bool { return c.closed }
 
+// Context is that of the Serve that the connection belongs to.
+func (c *Conn) Context() context.Context { return c.ctx }
+
 // SetSendBuffer sets SO_SNDBUF where there is one.
 func (c *Conn) SetSendBuffer(n int) {
 	if t, ok := c.nc.(*net.TCPConn); ok {

@@ -201,33 +201,49 @@ func (p *player) chooseFraming() string {
 func (p *player) body() error {
 	audio := 0
 	for i := range p.a.Pieces {
-		pc := &p.a.Pieces[i]
-		if pc.Kind == plan.Halt {
-			if err := p.stop(pc); err != nil {
-				return err
-			}
-			continue
-		}
-		if pc.Kind == plan.Audio {
-			if audio++; audio > 1 && p.Faults.Gate {
-				if err := p.gate(); err != nil {
-					return err
-				}
-			}
-		}
-		p.advance(pc.Wait)
-		if err := p.sleep(p.due); err != nil {
-			return err
-		}
-		last := i == len(p.a.Pieces)-1
-		if last {
-			p.closing()
-		}
-		if err := p.sink.add(pc, p.booker(pc, last)); err != nil {
+		if err := p.piece(&p.a.Pieces[i], &audio, p.a.Live == nil && i == len(p.a.Pieces)-1); err != nil {
 			return err
 		}
 	}
+	for more := p.a.Live != nil; more; {
+		b, ok := p.a.Live(p.Conn.in.gone)
+		if !ok {
+			return errGone
+		}
+		if b.Failed {
+			p.a.End = plan.Failed
+		}
+		p.due = time.Now() // a live piece is never late
+		for i := range b.Pieces {
+			if err := p.piece(&b.Pieces[i], &audio, b.Last && i == len(b.Pieces)-1); err != nil {
+				return err
+			}
+		}
+		more = !b.Last
+	}
 	return nil
+}
+
+// piece sends one piece, the last of the body or not; audio counts those of sound.
+func (p *player) piece(pc *plan.Piece, audio *int, last bool) error {
+	if pc.Kind == plan.Halt {
+		return p.stop(pc)
+	}
+	if pc.Kind == plan.Audio {
+		if *audio++; *audio > 1 && p.Faults.Gate {
+			if err := p.gate(); err != nil {
+				return err
+			}
+		}
+	}
+	p.advance(pc.Wait)
+	if err := p.sleep(p.due); err != nil {
+		return err
+	}
+	if last {
+		p.closing()
+	}
+	return p.sink.add(pc, p.booker(pc, last))
 }
 
 // booker returns what books a piece once it is written.
