@@ -473,20 +473,22 @@ func TestC67GoProgram(t *testing.T) {
 	if got := p.Answer(); got != "running" {
 		t.Fatal(got)
 	}
-	loads := []func(*kernel.Watch, int) (*kernel.Family, error){sched.Load, proc.Load, shm.Load}
-	for i := range 100 {
-		n := len(loads)
-		if i%5 > 0 { // the kernel takes tenths of a second to take tracepoints away
-			n--
+	for i := range 20 { // five at once: the kernel makes each wait for all CPUs
+		loads := []func(*kernel.Watch, int) (*kernel.Family, error){sched.Load}
+		if i%4 == 0 {
+			loads = append(loads, proc.Load)
 		}
-		for _, load := range loads[:n] {
-			f, err := load(w, 0)
-			if err == nil {
-				err = f.Close()
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+		if i%10 == 0 { // tracepoints take tenths of a second to be taken away
+			loads = append(loads, shm.Load)
+		}
+		var rounds sync.WaitGroup
+		errs := make([]error, 5)
+		for n := range errs {
+			rounds.Go(func() { errs[n] = attachAndDetach(w, loads) })
+		}
+		rounds.Wait()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
 		}
 	}
 	if got := p.Do("end"); got != "done" {
@@ -495,6 +497,19 @@ func TestC67GoProgram(t *testing.T) {
 	if st := p.End(); !st.Success() {
 		t.Errorf("it ended with %v", st)
 	}
+}
+
+func attachAndDetach(w *kernel.Watch, loads []func(*kernel.Watch, int) (*kernel.Family, error)) error {
+	for _, load := range loads {
+		f, err := load(w, 0)
+		if err == nil {
+			err = f.Close()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // openHere opens a set as it can be here, and says what became of it.

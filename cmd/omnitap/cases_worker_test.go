@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -309,21 +308,11 @@ func TestC60ServerKilled(t *testing.T) {
 	for _, s := range cut {
 		s.rest()
 	}
-	// Which of its processes was seen to end first is the kernel's choice.
-	ours := append([]int{r.fake.cmd.Process.Pid}, r.fake.pids[:]...)
 	recs := r.records(streams)
 	for _, rec := range recs {
 		checkNulls(t, rec)
-		w, _ := rec.Terminal.Evidence["worker"].(map[string]any)
-		if !slices.ContainsFunc(ours, func(pid int) bool { return fmt.Sprint(w["pid"]) == fmt.Sprint(pid) }) {
-			t.Errorf("%s: evidence %v, want one of the processes %v", rec.RequestID, rec.Terminal.Evidence, ours)
-		}
-		wire := fmt.Sprintf("%s (%s)", rec.Terminal.State, rec.Terminal.Reason)
-		if seen, ok := rec.Terminal.Evidence["seen_as"]; ok {
-			wire = fmt.Sprint(seen)
-		}
-		if wire != "transport-error (cut)" && wire != "transport-error (reset)" {
-			t.Errorf("%s: on the wire %s, evidence %v", rec.RequestID, wire, rec.Terminal.Evidence)
+		if rec.Terminal.State != timeline.TransportError || rec.Terminal.Evidence["worker"] != nil {
+			t.Errorf("%s: %s (%s), evidence %v", rec.RequestID, rec.Terminal.State, rec.Terminal.Reason, rec.Terminal.Evidence)
 		}
 	}
 	wantIncident(t, recs, streams, fmt.Sprintf("%s/%s", recs[0].Terminal.State, recs[0].Terminal.Reason))

@@ -150,7 +150,7 @@ func demoRequests() []demoRequest {
 		{what: "speech batch", path: "/v1/audio/speech/batch", body: map[string]any{"items": []map[string]string{{"input": "One."}, {"input": "Two."}}}},
 		{what: "images", path: "/v1/images/generations", body: map[string]any{"prompt": "a relay"}},
 		{what: "video", path: "/v1/videos/sync", form: map[string]string{"prompt": "a relay"}},
-		{what: "SGLang-Omni chat, text and audio", path: "/v1/chat/completions", mock: `{"dialect":"sglang-omni"}`, body: chat(map[string]any{"stream": true, "modalities": both})},
+		{what: "SGLang-Omni chat, text and audio", path: "/v1/chat/completions", mock: `{"dialect":"sglang-omni"}`, body: chat(map[string]any{"stream": true, "modalities": both, "seed": 2})},
 		{what: "SGLang-Omni speech, raw PCM", path: "/v1/audio/speech", mock: `{"dialect":"sglang-omni"}`, body: map[string]any{"input": "Hello.", "stream": true, "response_format": "pcm"}},
 		{what: "SGLang-Omni transcription", path: "/v1/audio/transcriptions", mock: `{"dialect":"sglang-omni"}`, form: map[string]string{"stream": "true", "model": "demo-asr"}},
 		{what: "OpenAI chat, text", path: "/v1/chat/completions", mock: `{"dialect":"openai"}`, body: chat(map[string]any{"stream": true})},

@@ -45,12 +45,16 @@ func (x *Joined) Judge(r *timeline.Record) bool {
 	return true
 }
 
-// fate puts together what is known of the first process that ended: a signal and the
-// kernel's choice come ahead of the end itself. nil where none was seen to end.
+// fate puts together what is known of the first stage that ended: a signal and the
+// kernel's choice come ahead of the end itself. nil where none was seen to end, and where
+// the API process went first: its stages end with it, and it is the transport that broke.
 func (x *Joined) fate() *Fate {
 	var out *Fate
+	if x.frontWentFirst() {
+		return nil
+	}
 	for i := range x.Fates {
-		if f := &x.Fates[i]; f.Exited || f.OOM {
+		if f := &x.Fates[i]; f.Stage != roleAPI && (f.Exited || f.OOM) {
 			c := *f
 			out = &c
 			break
@@ -68,6 +72,26 @@ func (x *Joined) fate() *Fate {
 		}
 	}
 	return out
+}
+
+// frontWentFirst says whether the API process ended, and what ended it came ahead of
+// whatever became of a stage.
+func (x *Joined) frontWentFirst() bool {
+	front, stage := int64(0), int64(0)
+	ended := false
+	for i := range x.Fates {
+		f := &x.Fates[i]
+		switch {
+		case f.Stage == roleAPI:
+			ended = ended || f.Exited || f.OOM
+			if front == 0 || f.AtNS < front {
+				front = f.AtNS
+			}
+		case stage == 0 || f.AtNS < stage:
+			stage = f.AtNS
+		}
+	}
+	return ended && (stage == 0 || front < stage)
 }
 
 func (f *Fate) evidence() map[string]any {

@@ -4,12 +4,14 @@ package zmq_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -239,17 +241,27 @@ func TestC67AttachDetach(t *testing.T) {
 	w := live.NewWatch(t)
 	live.Add(t, w, p.push)
 	live.Add(t, w, p.pull)
-	for range 100 {
-		f, err := zmq.Load(w, 0, true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		found, err := zmq.Attach(f, p.file)
-		if err != nil {
-			t.Fatal(err)
+	for range 25 { // four at once: the kernel makes each wait for all CPUs
+		var at [4]*kernel.Family
+		var found map[string]kernel.Symbol
+		for i := range at {
+			f, err := zmq.Load(w, 0, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if found, err = zmq.Attach(f, p.file); err != nil {
+				t.Fatal(err)
+			}
+			at[i] = f
 		}
 		p.trapped(t, found, true)
-		if err := f.Close(); err != nil {
+		var closing sync.WaitGroup
+		errs := make([]error, len(at))
+		for i, f := range at {
+			closing.Go(func() { errs[i] = f.Close() })
+		}
+		closing.Wait()
+		if err := errors.Join(errs...); err != nil {
 			t.Fatal(err)
 		}
 		p.trapped(t, found, false)
