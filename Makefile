@@ -109,7 +109,7 @@ bench: ## benchmarks: readers, probes (as root), join, and relays side by side: 
 
 .PHONY: bench-once
 bench-once: ## every benchmark a single time, to see that it still runs
-	@$(MAKE) --no-print-directory bench BENCHTIME=1x RELAYTIME=1x
+	@$(MAKE) --no-print-directory bench BENCHTIME=1x RELAYTIME='1x -short'
 
 .PHONY: cover
 cover: clients ## test coverage of the whole module into out/cover.html

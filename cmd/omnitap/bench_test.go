@@ -468,10 +468,16 @@ func BenchmarkSocketRelay(b *testing.B) {
 	}
 }
 
-const (
-	benchStreams = 100
-	benchRound   = 50 // events a stream and round
-)
+const benchStreams = 100
+
+// benchRound is the events a stream and round; with -short, a tenth of them, a benchmark
+// shows that it runs and measures nothing worth.
+func benchRound() int {
+	if testing.Short() {
+		return 5
+	}
+	return 50
+}
 
 func benchRelay(b *testing.B, w workload) {
 	p := startPacer(b, w)
@@ -490,11 +496,11 @@ func benchRelay(b *testing.B, w workload) {
 			streams[k] = append(streams[k], s)
 		}
 	}
-	cpu, took, events := map[string]int64{}, map[string][]time.Duration{}, 0
+	cpu, took, events, round := map[string]int64{}, map[string][]time.Duration{}, 0, benchRound()
 	for b.Loop() {
-		events += benchStreams * benchRound
+		events += benchStreams * round
 		order := slices.Clone(kinds)
-		if events/(benchStreams*benchRound)%2 == 0 {
+		if events/(benchStreams*round)%2 == 0 {
 			slices.Reverse(order)
 		}
 		for _, k := range order {
@@ -519,7 +525,7 @@ func pumpAll(b *testing.B, kind string, streams []*stream, chunks [][]byte) []ti
 	var wg sync.WaitGroup
 	for _, s := range streams {
 		wg.Go(func() {
-			took, err := s.pump(chunks, benchRound, make([]time.Duration, 0, benchRound))
+			took, err := s.pump(chunks, benchRound(), make([]time.Duration, 0, benchRound()))
 			if err != nil {
 				b.Errorf("%s: %v", kind, err)
 			}
