@@ -468,10 +468,16 @@ func BenchmarkSocketRelay(b *testing.B) {
 	}
 }
 
-const benchStreams = 100
+// benchStreams is how many streams run at once. With -short a benchmark shows that it
+// runs, with a tenth of streams and events, and measures nothing worth.
+func benchStreams() int {
+	if testing.Short() {
+		return 10
+	}
+	return 100
+}
 
-// benchRound is the events a stream and round; with -short, a tenth of them, a benchmark
-// shows that it runs and measures nothing worth.
+// benchRound is the events a stream and round.
 func benchRound() int {
 	if testing.Short() {
 		return 5
@@ -490,7 +496,7 @@ func benchRelay(b *testing.B, w workload) {
 			children[k] = startChild(b, strings.TrimSuffix(k, "-again"), addr)
 			addr = children[k].addr
 		}
-		for range benchStreams {
+		for range benchStreams() {
 			s := p.open(b, addr)
 			defer s.close()
 			streams[k] = append(streams[k], s)
@@ -498,9 +504,9 @@ func benchRelay(b *testing.B, w workload) {
 	}
 	cpu, took, events, round := map[string]int64{}, map[string][]time.Duration{}, 0, benchRound()
 	for b.Loop() {
-		events += benchStreams * round
+		events += benchStreams() * round
 		order := slices.Clone(kinds)
-		if events/(benchStreams*round)%2 == 0 {
+		if events/(benchStreams()*round)%2 == 0 {
 			slices.Reverse(order)
 		}
 		for _, k := range order {
