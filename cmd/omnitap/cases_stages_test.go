@@ -506,9 +506,14 @@ func wantHandOver(t testing.TB, rec *timeline.Record, x *timeline.Transfer, trut
 		return off
 	}
 	off = append(off, distance(*x.EndNS, h.readEnd))
-	// A miss that the stage counts may be one that found an empty file.
-	if x.Misses == nil || *x.Misses > h.misses+2 || h.misses > *x.Misses+3 {
-		t.Errorf("%s: %v misses, the stage counts %d", h.key, x.Misses, h.misses)
+	// Misses that the stage counts may be polls that found an empty file: several, where
+	// its writer was preempted in between.
+	if x.Misses == nil || *x.Misses > h.misses+2 || h.misses > *x.Misses+10 {
+		got := "no"
+		if x.Misses != nil {
+			got = fmt.Sprint(*x.Misses)
+		}
+		t.Errorf("%s: %s misses, the stage counts %d", h.key, got, h.misses)
 	}
 	return off
 }

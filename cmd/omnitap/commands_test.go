@@ -494,6 +494,9 @@ var listeningLine = regexp.MustCompile(`(?m)^listening on (\S+), upstream (\S+)$
 func startServe(t testing.TB, bin, upstream string, args ...string) *relayProcess {
 	t.Helper()
 	p := &relayProcess{ended: make(chan struct{})}
+	if !slices.Contains(args, "--probes") {
+		args = append(args, "--probes", "off") // most tests have no stages, and attaching takes a second
+	}
 	p.cmd = exec.Command(bin, append([]string{"serve", "--upstream", upstream, "--listen", "127.0.0.1:0"}, args...)...)
 	out, err := p.cmd.StderrPipe()
 	if err != nil {

@@ -93,6 +93,10 @@ func (s *Stage) record() timeline.Stage {
 	if s.Steps >= 0 {
 		o.Steps = &s.Steps
 	}
+	if s.FanOut > 0 {
+		o.FanOut = &s.FanOut
+	}
+	o.CopiedBytes, o.JoinWaitMS = countPtr(s.Copied), msOf(s.JoinWaitNS)
 	if s.BatchMax > 0 {
 		o.Batch = &timeline.Batch{Mean: s.BatchMean, Max: s.BatchMax}
 	}
@@ -128,6 +132,9 @@ func (s *Stage) reasons(o *timeline.Stage) {
 	put("gpu", o.GPU == nil, "no call of the driver was seen in its time")
 	put("steps", o.Steps == nil, "it tells no steps")
 	put("batch", o.Batch == nil, "it tells no batch")
+	put("fan_out", o.FanOut == nil, "it handed nothing on that was seen")
+	put("copied_bytes", o.CopiedBytes == nil, "it handed on to one stage at most, or not all of it states its bytes")
+	put("join_wait_ms", o.JoinWaitMS == nil, "one stage at most feeds it")
 }
 
 // fields are the keys of a stage's gpu. All of it is matched by time: the confidence

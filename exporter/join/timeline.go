@@ -63,6 +63,7 @@ type Stage struct {
 	AbortedNS  int64
 	Match      string
 	Confidence float64
+	Fork
 
 	s *stage
 }
@@ -198,6 +199,7 @@ func (j *Joiner) stageOf(r *request, s *stage, out *Joined) Stage {
 		o.Replica = s.proc.replica
 	}
 	o.times(r, out)
+	o.Fork = forkOf(s.name, out.Transfers)
 	o.batches()
 	if o.StartNS > 0 && o.FinishNS > o.StartNS && s.proc != nil {
 		o.Usage = s.proc.curve.between(o.StartNS, o.FinishNS)

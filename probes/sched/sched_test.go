@@ -71,7 +71,7 @@ func TestTimes(t *testing.T) {
 	run := int64(after.Run - before.Run)
 	// At least what the kernel's own account says, which leaves out interrupts and what
 	// a hypervisor steals, and no more than there was beside the sleep.
-	if run < cpu-1e6 || run > to-from-300e6+10e6 {
+	if run < cpu-1e6 || run > to-from-300e6+60e6 { // the other threads run a little too
 		t.Errorf("ran %d ns, %d by the kernel's own account, %d beside the sleep", run, cpu, to-from-300e6)
 	}
 	// Go's other threads sleep all the while: only running and runnable time are the

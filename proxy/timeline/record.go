@@ -280,6 +280,12 @@ type Stage struct {
 	CPUBoundMS *float64 `json:"cpu_bound_ms"`
 	Steps      *int     `json:"steps"`
 	Batch      *Batch   `json:"batch"`
+	// FanOut is how many stages it handed on to, CopiedBytes what went to those beyond
+	// the first, JoinWaitMS how long lay between the first inputs of the stages that
+	// feed it.
+	FanOut      *int     `json:"fan_out"`
+	CopiedBytes *int64   `json:"copied_bytes"`
+	JoinWaitMS  *float64 `json:"join_wait_ms"`
 	// Unmeasured maps the name of a null of this stage to its reason.
 	Unmeasured map[string]string `json:"unmeasured,omitempty"`
 }
