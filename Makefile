@@ -11,6 +11,7 @@ COUNT     ?= 1
 FUZZTIME  ?= 10s
 PKG       ?= ./...
 TESTFLAGS ?=
+PROBED    ?= .
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -61,14 +62,20 @@ lint: ## go vet, golangci-lint, module tidiness
 	$(GOLANGCI_LINT) run ./...
 	go mod tidy -diff
 
+# Packages whose tests measure times: one at a time, behind the others.
+MEASURING := /cmd/omnitap$$|/proxy$$|/proxy/tap$$|/exporter/(join|twin)$$|/probes$$|/probes/(kernel|shm|zmq|pipe|socket|cuda|sched|proc)$$
+
 .PHONY: test
 test: clients ## all tests with the race detector; needs gcc, curl, nginx, npm, Chromium and Python 3.11 or 3.12
 	@for c in gcc curl nginx node; do command -v $$c >/dev/null || { echo "make test: $$c is missing" >&2; exit 1; }; done
-	OMNITAP_CLIENTS=$(clients_python) go test -race -p 1 -shuffle=on $(TESTFLAGS) $(PKG)
+	@export OMNITAP_CLIENTS=$(clients_python); \
+	measuring=$$(go list $(PKG) | grep -E '$(MEASURING)' || true); others=$$(go list $(PKG) | grep -vE '$(MEASURING)' || true); \
+	[ -z "$$others" ] || go test -race -shuffle=on $(TESTFLAGS) $$others; \
+	[ -z "$$measuring" ] || go test -race -p 1 -shuffle=on $(TESTFLAGS) $$measuring
 	go test -run AllocatesNothing ./proxy/...
 
 .PHONY: test-real
-test-real: build clients ## drive the real servers' serving layers through bin/omnitap; the first run builds 8 GB of Python
+test-real: build clients ## drive the real servers through bin/omnitap, and watch their stages (PROBED: which); the first run builds 9 GB of Python
 	testdata/real/install.sh
 	@python=$(clients_python); \
 	for server in vllm-omni sglang-omni; do \
@@ -76,7 +83,7 @@ test-real: build clients ## drive the real servers' serving layers through bin/o
 	done; \
 	"$$python" testdata/real/timing.py --omnitap bin/omnitap; \
 	"$$python" testdata/real/transfers_test.py; \
-	if [ "$$(id -u)" = 0 ]; then "$$python" testdata/real/probes.py --omnitap bin/omnitap; \
+	if [ "$$(id -u)" = 0 ]; then "$$python" testdata/real/probes.py --omnitap bin/omnitap --only '$(PROBED)'; \
 	else echo "make test-real: NOT TESTED without root: the stage probes (testdata/real/probes.py)" >&2; fi
 
 # The sound that the waveform checks are studied on, made once into the cache.

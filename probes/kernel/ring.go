@@ -99,7 +99,7 @@ func (b *Batch) payload(e *event.Event, data []byte, path, head, tail int) {
 	if len(data) >= bulkHead+tailBytes {
 		at = bulkHead
 	}
-	if tail > 0 && at+tail <= len(data) {
+	if tail > 0 && head <= at && at+tail <= len(data) {
 		e.Tail = b.copy(data[at : at+tail])
 	}
 }
