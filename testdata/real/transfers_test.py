@@ -84,16 +84,16 @@ MUTATIONS = {
     "confidence is over 1": other("confidence", lambda v: 1.5),
     "tx_end is absent": other("tx_end_ns", lambda v: None),
     "rx_start is absent": other("rx_start_ns", lambda v: None),
-    "tx_end is 11 ms late": shifted("tx_end_ns", 11_000_000),
-    "rx_start is 11 ms early": shifted("rx_start_ns", -11_000_000),
+    "tx_end is 21 ms late": shifted("tx_end_ns", 21_000_000),
+    "rx_start is 21 ms early": shifted("rx_start_ns", -21_000_000),
 }
 SHM_OF_VLLM = {
-    "tx_start is 11 ms late": shifted("tx_start_ns", 11_000_000),
-    "rx_end is 11 ms late": shifted("rx_end_ns", 11_000_000),
-    "wait_start is 11 ms late": shifted("wait_start_ns", 11_000_000),
+    "tx_start is 21 ms late": shifted("tx_start_ns", 21_000_000),
+    "rx_end is 21 ms late": shifted("rx_end_ns", 21_000_000),
+    "wait_start is 21 ms late": shifted("wait_start_ns", 21_000_000),
     "wait_start is absent": only(lambda t: (t["misses"] or 0) > 1, wait_start_ns=None),
     "wait_start without a miss": only(lambda t: t["misses"] == 0, wait_start_ns=1),
-    "misses are four less": other("misses", lambda v: v - 4),
+    "misses are eleven less": other("misses", lambda v: v - 11),
     "misses are one more": other("misses", lambda v: v + 1),
     "a read one is unread": only(lambda t: not t["unread"], unread=True),
 }
