@@ -59,9 +59,12 @@ func (j *Joiner) zmtp(e *event.Event, p *process) {
 		j.pipes.streams.put(k, z)
 	}
 	z.Feed(e.Head, e.Tail, e.Ret, func(frames []control.Frame) {
-		j.whole(e, p, frames)
+		j.whole(e, p, frames, z.Cut())
 	})
 }
+
+// unknownBytes is the size of a message that was not seen whole: no receipt is told by it.
+const unknownBytes = -1
 
 // queued takes a call on a pipe that may be a queue item.
 func (j *Joiner) queued(e *event.Event, p *process) {
@@ -74,15 +77,20 @@ func (j *Joiner) queued(e *event.Event, p *process) {
 	j.hand(e, p, &msg, 1)
 }
 
-// whole takes a message that socket calls carried.
-func (j *Joiner) whole(e *event.Event, p *process, frames []control.Frame) {
+// whole takes a message that socket calls carried. One that is cut has frames, of a
+// length that is not known, behind those that were seen.
+func (j *Joiner) whole(e *event.Event, p *process, frames []control.Frame, cut bool) {
 	j.stats.Messages++
 	msg, ok := control.Decode(frames)
 	if !ok {
 		j.stats.Unknown++
 		return
 	}
-	j.hand(e, p, &msg, len(frames))
+	n := len(frames)
+	if cut {
+		n, msg.WireBytes = n+1, unknownBytes
+	}
+	j.hand(e, p, &msg, n)
 }
 
 func (j *Joiner) hand(e *event.Event, p *process, msg *control.Message, frames int) {

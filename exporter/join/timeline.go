@@ -364,6 +364,9 @@ func pair(s *stage, got []receipt, set bool) (n int, delay int64) {
 	i := 0
 	for k := range s.outputs {
 		o := &s.outputs[k]
+		if o.bytes == unknownBytes {
+			continue
+		}
 		for i < len(got) && (got[i].bytes != o.bytes || got[i].at < o.sent) {
 			i++
 		}

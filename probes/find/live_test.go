@@ -430,13 +430,16 @@ func TestLivePIDIsUsedAgain(t *testing.T) {
 	v.tell("end 0")
 	for try := 1; ; try++ {
 		if err := os.WriteFile(last, []byte(fmt.Sprint(old.PID-1)), 0); err != nil {
+			if os.Getenv("REQUIRE_KERNEL") == "1" {
+				t.Fatal(err)
+			}
 			t.Skipf("the next pid cannot be chosen here: %v", err)
 		}
 		if pid := v.start(stageSpec(0)); pid == old.PID {
 			break
 		}
 		if try == 200 {
-			t.Skip("somebody else got the pid each time")
+			t.Fatal("somebody else got the pid each of 200 times")
 		}
 		v.tell("end %d", try)
 	}

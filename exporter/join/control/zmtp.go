@@ -51,6 +51,7 @@ type Zmtp struct {
 	frame Frame
 	// open says that no byte of the frame was missing so far.
 	open   bool
+	cut    bool // the message that is emitted has frames that were not seen
 	frames []Frame
 	keep   []*kept
 }
@@ -65,6 +66,11 @@ type kept struct {
 // or what should have been a frame's header was none. Each time some messages are
 // missing. Calls before the first frame of a running connection do not count.
 func (z *Zmtp) Lost() int64 { return z.lost }
+
+// Cut says, while a message is emitted, that only its first frames were seen whole: the
+// header of the next one lies in bytes that were not copied, as it does where an engine
+// answers several requests at once with sound. How long the message is is not known.
+func (z *Zmtp) Cut() bool { return z.cut }
 
 // Feed takes one socket call of n bytes, of which head is the first ones and tail the
 // last ones; what lies between was not copied. It calls emit for each message that is
@@ -157,12 +163,22 @@ func (z *Zmtp) missing(n int64, emit func([]Frame)) {
 			z.open, z.frame.Tail = false, z.frame.Tail[:0]
 			z.passed(take, emit)
 		case zmtpHeader:
-			z.lose()
+			z.abandon(emit)
 			return
 		default:
 			return
 		}
 	}
+}
+
+// abandon loses the thread amid a message, and emits what of it was whole.
+func (z *Zmtp) abandon(emit func([]Frame)) {
+	if len(z.frames) > 0 {
+		z.cut = true
+		emit(z.frames)
+		z.cut, z.frames = false, z.frames[:0]
+	}
+	z.lose()
 }
 
 func (z *Zmtp) greeted(n int64) {

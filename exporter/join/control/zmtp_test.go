@@ -212,17 +212,19 @@ func TestZmtpLoses(t *testing.T) {
 	checkFrames(t, got[2], add)
 }
 
-// A message that began before the thread was lost does not go on behind it.
+// A message that began before the thread was lost does not go on behind it: its first
+// frame is told as it is.
 func TestZmtpDropsHalves(t *testing.T) {
 	first := appendFrame(nil, flagMore, pack(list{0, list{}, make([]byte, 1500)}))
 	first = appendFrame(first, 0, make([]byte, 300))
 	add := [][]byte{{0}, pack(list{"chatcmpl-1-8a2fdadf", list{1}, nil})}
 	var z Zmtp
 	got := z.feed([]call{cut(first, 1024, 64), cut(appendMessage(nil, add...), 1024, 64)})
-	if z.Lost() != 1 || len(got) != 1 {
+	if z.Lost() != 1 || len(got) != 2 {
 		t.Fatalf("lost %d, %d messages", z.Lost(), len(got))
 	}
-	checkFrames(t, got[0], add)
+	checkFrames(t, got[0], [][]byte{pack(list{0, list{}, make([]byte, 1500)})})
+	checkFrames(t, got[1], add)
 }
 
 // Attached in mid-connection, bytes of a payload are no frame; the first message that
