@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -47,6 +48,18 @@ type app struct {
 	out, errOut io.Writer
 }
 
+// shared is a writer of several goroutines: a demo's server speaks between our own lines.
+type shared struct {
+	mu sync.Mutex // protects w
+	w  io.Writer
+}
+
+func (s *shared) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.w.Write(p)
+}
+
 func main() {
 	if fake.Main() { // a stage process of the fake server
 		return
@@ -59,6 +72,7 @@ func run(args []string, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	errOut = &shared{w: errOut}
 	root := newRoot(&app{out, errOut})
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)

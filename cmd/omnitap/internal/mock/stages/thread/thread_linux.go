@@ -11,14 +11,28 @@ import (
 
 // Go runs f on a new thread named name (its first 15 bytes count). The thread ends
 // with f.
-func Go(name string, f func()) { go run(name, f) }
+func Go(name string, f func()) { go run(name, f, func() {}) }
 
-func run(name string, f func()) {
+func run(name string, f, placed func()) {
 	runtime.LockOSThread() // never unlocked: the thread dies with the goroutine
+	if unix.Gettid() == unix.Getpid() {
+		elsewhere(name, f)
+		return
+	}
+	placed()
 	if name != "" {
 		SetName(name)
 	}
 	f()
+}
+
+// elsewhere is called on the process's first thread, which would outlive the work and
+// keep its name: it stays occupied until another one has the work.
+func elsewhere(name string, f func()) {
+	defer runtime.UnlockOSThread()
+	has := make(chan struct{})
+	go run(name, f, func() { close(has) })
+	<-has
 }
 
 // SetName names the calling thread; the caller holds it by LockOSThread. A name that

@@ -42,6 +42,17 @@ func TestGo(t *testing.T) {
 	}
 }
 
+// The process's first thread is never the one, however often it is free.
+func TestGoLeavesTheFirstThread(t *testing.T) {
+	for range 2000 {
+		tids := make(chan int)
+		Go("worker", func() { tids <- unix.Gettid() })
+		if tid := <-tids; tid == os.Getpid() {
+			t.Fatal("the work ran on the first thread")
+		}
+	}
+}
+
 // Sleep lasts until its time on the clock of the kernel's probes, not less.
 func TestSleep(t *testing.T) {
 	until := MonoNS() + 20e6
