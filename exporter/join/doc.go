@@ -44,13 +44,15 @@
 //	| FROM->TO.write      | sender begins to copy         | sender is done               |
 //	| FROM->TO.in_flight  | sender is done, or announces  | receiver takes it, or hears  |
 //	| FROM->TO.read       | receiver takes it             | receiver is done             |
+//	| api.forward         | API process has a result      | it begins to hand it on      |
 //	| STAGE.return        | last stage's output sent      | API process has it           |
 //	| api_out             | API process has it            | t_audio                      |
 //
 // Where a milestone was not seen, or would go back in time, the gaps beside it are one,
 // named by the first and the last of them: submit..thinker.prefill. The first stage of a
 // server whose scheduler tells no times has STAGE.compute in place of queue, prefill and
-// decode.
+// decode. In vLLM-Omni's first generation all data pass the API process: FROM->api is the
+// way of a stage's result to it, FROM->TO what it sends on in the stage's place.
 //
 // # Confidence
 //

@@ -14,7 +14,7 @@ type Fork struct {
 }
 
 // forkOf looks at all transfers of a request, in order of their start, from one stage's
-// place.
+// place. What the API process forwards is no copy of the stage's.
 func forkOf(name string, transfers []Transfer) Fork {
 	f := Fork{Copied: -1, JoinWaitNS: -1}
 	var to []string

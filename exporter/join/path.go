@@ -25,6 +25,7 @@ const (
 	gapWrite    = ".write"
 	gapInFlight = ".in_flight"
 	gapRead     = ".read"
+	gapForward  = "api.forward"
 	gapReturn   = ".return"
 	gapAPIOut   = "api_out"
 )
@@ -49,14 +50,18 @@ func criticalPath(a *Ask, r *request, out *Joined) ([]Gap, string) {
 	case len(out.Stages) == 0:
 		return nil, "no stage was seen at work for it"
 	}
-	last := r.lastStage()
-	if last == nil {
+	back := []milestone{{gapAPIOut, audio}}
+	w := walk{out: out, r: r}
+	if last := r.lastStage(); last != nil {
+		o := last.firstPayload()
+		back = append(back, milestone{last.name + gapReturn, o.got})
+		back = append(back, w.back(last.name, cmp.Or(o.sent, o.got))...)
+	} else if t := w.answer(audio); t != nil {
+		hop, at := w.hop(t)
+		back = append(append(back, hop...), w.back(t.From, at)...)
+	} else {
 		return nil, "no output of a stage was seen"
 	}
-	o := last.firstPayload()
-	back := []milestone{{gapAPIOut, audio}, {last.name + gapReturn, o.got}}
-	w := walk{out: out, r: r}
-	back = append(back, w.back(last.name, cmp.Or(o.sent, o.got))...)
 	back = append(back, milestone{gapRelay, deref(a.Points.TUp)})
 	chain := make([]milestone, 0, len(back)+1)
 	chain = append(chain, milestone{"", in})
@@ -81,27 +86,75 @@ func (w *walk) back(name string, at int64) []milestone {
 		if t == nil {
 			return append(list, w.source(name, at)...)
 		}
-		edge := t.From + "->" + t.To
-		list = append(list, milestone{name + gapCompute, at})
-		switch {
-		case t.Transport == "inline" || t.TxStart == 0 && t.RxStart == 0 || t.Transport != "shm" && t.Transport != "tcp" && t.Transport != "mooncake":
-			if t.RxEnd > 0 {
-				list = append(list, milestone{edge + gapRead, t.RxEnd})
+		hop, begun := w.hop(t)
+		list = append(append(list, milestone{name + gapCompute, at}), hop...)
+		if name, at = t.From, begun; t.forwarded && at > 0 {
+			result := w.result(t.From, at)
+			if result == nil {
+				return append(list, w.source(w.lowest(t.To), 0)...)
 			}
-			list = append(list, milestone{edge + gapInFlight, cmp.Or(t.Heard, t.RxStart)})
-			at = t.Announced
-		case t.Transport == "shm":
-			list = append(list, milestone{edge + gapRead, t.RxEnd}, milestone{edge + gapInFlight, t.RxStart}, milestone{edge + gapWrite, t.TxEnd})
-			at = t.TxStart
-		default: // it is asked for by its receiver, which is then told
-			list = append(list, milestone{edge + gapRead, t.RxEnd}, milestone{edge + gapWrite, t.TxEnd})
-			at = t.TxStart
+			hop, begun = w.hop(result)
+			list = append(append(list, milestone{gapForward, at}), hop...)
+			name, at = result.From, begun
 		}
-		if name = t.From; at == 0 {
+		if at == 0 {
 			return append(list, w.source(name, 0)...)
 		}
 	}
 	return list
+}
+
+// hop are the milestones of a transfer, the latest first, and when its sender began.
+func (w *walk) hop(t *Transfer) (list []milestone, begun int64) {
+	edge := t.From + "->" + t.To
+	switch {
+	case t.Transport == "inline" || t.TxStart == 0 && t.RxStart == 0 || t.Transport != "shm" && t.Transport != "tcp" && t.Transport != "mooncake":
+		if t.RxEnd > 0 {
+			list = append(list, milestone{edge + gapRead, t.RxEnd})
+		}
+		return append(list, milestone{edge + gapInFlight, cmp.Or(t.Heard, t.RxStart)}), t.Announced
+	case t.Transport == "shm":
+		return []milestone{{edge + gapRead, t.RxEnd}, {edge + gapInFlight, t.RxStart}, {edge + gapWrite, t.TxEnd}}, t.TxStart
+	}
+	// It is asked for by its receiver, which is then told.
+	return []milestone{{edge + gapRead, t.RxEnd}, {edge + gapWrite, t.TxEnd}}, t.TxStart
+}
+
+// result is the last that the API process had of a stage before a time, of any stage
+// for roleAPI: in vLLM-Omni's first generation it forwards what all stages make.
+func (w *walk) result(from string, before int64) *Transfer {
+	var last *Transfer
+	for i := range w.out.Transfers {
+		t := &w.out.Transfers[i]
+		if got := t.Received(); t.To == roleAPI && got > 0 && got <= before && (from == roleAPI || t.From == from) && (last == nil || got > last.Received()) {
+			last = t
+		}
+	}
+	return last
+}
+
+// answer is the first that the API process had, by a time, of the last stage.
+func (w *walk) answer(by int64) *Transfer {
+	var first *Transfer
+	number := func(t *Transfer) int {
+		for i := range w.out.Stages {
+			if s := &w.out.Stages[i]; s.Stage == t.From {
+				return s.ID
+			}
+		}
+		return -1
+	}
+	for i := range w.out.Transfers {
+		t := &w.out.Transfers[i]
+		got := t.Received()
+		if t.To != roleAPI || got == 0 || got > by {
+			continue
+		}
+		if first == nil || number(t) > number(first) || number(t) == number(first) && got < first.Received() {
+			first = t
+		}
+	}
+	return first
 }
 
 // source are the milestones below a stage whose input was not seen: it is the first,
@@ -134,8 +187,11 @@ func (w *walk) awaited(name string, at int64) *Transfer {
 	for i := range w.out.Transfers {
 		t := &w.out.Transfers[i]
 		got := t.Received()
-		if t.To != name || t.From == name || t.From == roleAPI || got == 0 || got > at {
+		if t.To != name || t.From == name || got == 0 || got > at {
 			continue
+		}
+		if t.From == roleAPI && w.result(roleAPI, t.Start()) == nil {
+			continue // the request itself
 		}
 		if first == nil || got < first.Received() {
 			first = t

@@ -128,6 +128,29 @@ func (j *Joiner) acked(m *message) {
 	}
 }
 
+// itemWay is one end of the way of a request's queue items. The sender of a task does
+// not say whom it is for.
+type itemWay struct {
+	kind control.Kind
+	from string
+	send bool
+}
+
+// itemObject tells the keys of items from those of objects.
+var itemObject = map[control.Kind]string{control.Task: "a task of", control.Result: "a result of"}
+
+// nth numbers a request's items of a way: a stage answers step by step, and a pipe
+// keeps the order of what goes through it.
+func (r *request) nth(m *message, from string) int64 {
+	if r.items == nil {
+		r.items = make(map[itemWay]int64)
+	}
+	w := itemWay{m.Kind, from, m.send}
+	n := r.items[w]
+	r.items[w] = n + 1
+	return n
+}
+
 // item takes a queue item of vLLM-Omni's first generation: the orchestrator forwards
 // what one stage made to the next, in shared memory that the item names, or in the
 // item itself.
@@ -153,11 +176,17 @@ func (j *Joiner) item(m *message) {
 	r := j.requests.find(j, id, m.at, 0)
 	k := relayKey{object: m.Segment}
 	if m.Segment == "" {
-		k = relayKey{request: id, from: from, chunk: int64(m.Kind)}
+		k = relayKey{object: itemObject[m.Kind], request: id, from: from, chunk: r.nth(m, from)}
+	}
+	if m.Kind == control.Task && !m.send && m.p.role != roleAPI {
+		if s := r.stage(m.p.stage, m.p); s.got == 0 {
+			s.got = m.at
+		}
 	}
 	t := j.announced(m, k)
 	if t.Request == "" {
 		t.Request, t.From, t.To, t.MessageBytes = id, from, to, m.WireBytes
+		t.forwarded = m.Kind == control.Task
 		t.Transport = "queue"
 		if m.Segment != "" {
 			t.Transport, t.Key = "shm", m.Segment

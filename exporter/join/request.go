@@ -21,6 +21,7 @@ type request struct {
 	transfers []*Transfer
 	got       []receipt // vLLM's outputs at the API process
 	socks     []uint64  // that it was sent to its stages by
+	items     map[itemWay]int64
 	held      int
 	// dropped says that something of it had to be let go.
 	dropped bool

@@ -70,8 +70,13 @@ const unknownBytes = -1
 func (j *Joiner) queued(e *event.Event, p *process) {
 	j.frames = append(j.frames[:0], control.Frame{Size: e.Ret, Head: e.Head, Tail: e.Tail})
 	msg, ok := control.Decode(j.frames)
-	if !ok || msg.Kind != control.Task && msg.Kind != control.Result {
+	if !ok {
 		return
+	}
+	switch msg.Kind {
+	case control.Task, control.Result, control.Abort:
+	default:
+		return // what else looks like a message here is none
 	}
 	j.stats.Messages++
 	j.hand(e, p, &msg, 1)

@@ -397,7 +397,12 @@ func quiesce(a *Ask, r *request, out *Joined) (int64, string) {
 		}
 	}
 	for _, t := range r.transfers {
-		last = max(last, t.TxEnd, t.RxEnd, t.Announced)
+		if !t.forwarded { // else it is the API process that sends
+			last = max(last, t.TxEnd, t.Announced)
+		}
+		if t.To != roleAPI {
+			last = max(last, t.RxEnd)
+		}
 	}
 	if last == 0 {
 		return -1, "no stage was seen at work for it"

@@ -268,7 +268,7 @@ func TestGapNamesDocumented(t *testing.T) {
 	}
 	delete(documented, "gap")
 	for _, name := range []string{
-		gapRelay, gapAPIIn, gapSubmit, gapQueue, gapPrefill, gapDecode, gapCompute, gapWrite, gapInFlight, gapRead, gapReturn, gapAPIOut,
+		gapRelay, gapAPIIn, gapSubmit, gapQueue, gapPrefill, gapDecode, gapCompute, gapWrite, gapInFlight, gapRead, gapReturn, gapForward, gapAPIOut,
 	} {
 		if !documented[name] {
 			t.Errorf("doc.go does not name %q", name)

@@ -70,7 +70,9 @@ type Transfer struct {
 	// another in its place.
 	Unread, Replaced bool
 
-	owner *request
+	// forwarded says that the API process sent it, in the place of the stage before.
+	forwarded bool
+	owner     *request
 }
 
 // Start is when it began as far as was seen: TxStart, else when it was announced,

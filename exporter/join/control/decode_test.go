@@ -238,6 +238,34 @@ func TestDecodeWritten(t *testing.T) {
 	}
 }
 
+// TestDecodePickledTypes: what CPython 3.11 writes of tasks with an enumeration's member
+// as their type, as vLLM-Omni 0.11 to 0.14 send them (entrypoints/stage_utils.py).
+func TestDecodePickledTypes(t *testing.T) {
+	const (
+		class = "}\x94(\x8c\x04type\x94\x8c!vllm_omni.entrypoints.stage_utils\x94\x8c\x11OmniStageTaskType\x94\x93\x94"
+		id    = "\x85\x94R\x94\x8c\nrequest_id\x94\x8c\nchatcmpl-1\x94"
+		abort = "\x80\x04\x95l\x00\x00\x00\x00\x00\x00\x00" + class + "\x8c\x05abort\x94" + id + "u."
+		task  = "\x80\x04\x95\x13\x01\x00\x00\x00\x00\x00\x00" + class + "\x8c\x08generate\x94" + id +
+			"\x8c\x0fsampling_params\x94N\x8c\x0efrom_connector\x94\x88\x8c\nfrom_stage\x94\x8c\x010\x94\x8c\x08to_stage\x94\x8c\x011\x94" +
+			"\x8c\x07sent_ts\x94G?\xf8\x00\x00\x00\x00\x00\x00\x8c\x12connector_metadata\x94}\x94(\x8c\x03shm\x94}\x94(\x8c\x04name\x94" +
+			"\x8c\x0cpsm_0badcafe\x94\x8c\x04size\x94Jp\x11\x01\x00uh\x17Jp\x11\x01\x00uu."
+		// An abort is told by its type, not by a word in what a client asks for.
+		talk = "\x80\x04\x95\x40\x00\x00\x00\x00\x00\x00\x00}\x94(\x8c\nrequest_id\x94\x8c\nchatcmpl-1\x94\x8c\rengine_inputs\x94\x8c\x05abort\x94u."
+	)
+	size := int64(70000)
+	requests := []string{"chatcmpl-1"}
+	for b, want := range map[string]Message{
+		abort: {Kind: Abort, Requests: requests},
+		task:  {Kind: Task, Requests: requests, From: "0", To: "1", Segment: "psm_0badcafe", Bytes: &size},
+		talk:  {Kind: Task, Requests: requests},
+	} {
+		want.WireBytes = int64(len(b))
+		if m, ok := Decode(one([]byte(b))); !ok || !reflect.DeepEqual(m, want) {
+			t.Errorf("got %s\nwant %s", show(m), show(want))
+		}
+	}
+}
+
 func TestDecodeRefuses(t *testing.T) {
 	for name, frames := range map[string][]Frame{
 		"nothing":                     nil,

@@ -38,6 +38,8 @@ type queueItem struct {
 	key []byte
 	// decided says that what stands behind the first request was seen.
 	decided bool
+	// last is the string that was pushed last, whatever came behind it.
+	last []byte
 }
 
 func (q *queueItem) pushed(p *pickle) {
@@ -53,7 +55,11 @@ func (q *queueItem) pushed(p *pickle) {
 		q.m.Kind = Task
 	}
 	if p.text != nil {
+		if string(p.text) == "abort" && !q.decided && q.types(key) {
+			q.m.Kind = Abort
+		}
 		q.word(p.text)
+		q.last = p.text
 	}
 	switch string(key) {
 	case "request_id":
@@ -72,6 +78,13 @@ func (q *queueItem) pushed(p *pickle) {
 			q.m.Bytes = &n
 		}
 	}
+}
+
+// types says whether what is pushed is the value of type, be it a word or one of
+// OmniStageTaskType's (entrypoints/stage_utils.py of vLLM-Omni 0.11 to 0.14), whose
+// class is named right before it.
+func (q *queueItem) types(key []byte) bool {
+	return string(key) == "type" || string(q.last) == "OmniStageTaskType"
 }
 
 // word looks at a string by itself: the one behind the first request tells an item

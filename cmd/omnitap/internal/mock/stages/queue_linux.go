@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
+	"strconv"
 	"sync"
+	"time"
 
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/stages/child"
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/stages/message"
@@ -71,8 +74,11 @@ func (p *queuePlane) feed(q *queueEnd) {
 	}
 }
 
-// receive takes a stage's results until it is gone.
+// receive takes a stage's results until it is gone. A thread of the server's works a
+// result off by itself, as this one does: calls on a descriptor are all its own.
 func (p *queuePlane) receive(stage int) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	fd := int(p.ends[stage].resultR.Fd())
 	for {
 		b, err := pickle.Read(fd)
@@ -122,34 +128,46 @@ func (p *queuePlane) result(stage int, b []byte) error {
 	return p.forward(a, stage+1, data)
 }
 
-// forward gives a stage the outputs of the one before.
+// forward gives a stage the outputs of the one before, as try_send_via_connector does
+// (distributed/omni_connectors/adapter.py of vLLM-Omni 0.12). The engine's parameters
+// stand where SamplingParams does there.
 func (p *queuePlane) forward(a message.Add, stage int, data []byte) error {
 	item, err := queue.Close(p.e.regist, data, p.e.cfg.ShmThreshold, "inline_bytes", "shm")
 	if err != nil {
 		return err
 	}
-	p.task(a, stage, pickle.Item{Key: "connector_metadata", Value: pickle.Dict{item}})
+	p.send(a, stage, pickle.Dict{
+		{Key: "type", Value: taskType("generate")},
+		{Key: "request_id", Value: a.ID},
+		{Key: "sampling_params", Value: message.EncodeAdd(p.e.forStage(a, stage), stage)},
+		{Key: "from_connector", Value: true},
+		{Key: "from_stage", Value: strconv.Itoa(stage - 1)},
+		{Key: "to_stage", Value: strconv.Itoa(stage)},
+		{Key: "sent_ts", Value: float64(time.Now().UnixMicro()) / 1e6},
+		{Key: "connector_metadata", Value: pickle.Dict{item, {Key: "size", Value: len(data)}}},
+	})
 	return nil
 }
 
-func (p *queuePlane) task(a message.Add, stage int, more ...pickle.Item) {
+func (p *queuePlane) send(a message.Add, stage int, d pickle.Dict) {
 	p.e.truth.Write(record.Event{Event: "add_sent", RequestID: &a.HTTPID, ToStage: Names[stage]})
-	p.ends[stage].tasks <- append(pickle.Dict{
-		{Key: "request_id", Value: a.ID},
-		{Key: "engine_inputs", Value: message.EncodeAdd(p.e.forStage(a, stage), stage)},
-		{Key: "sampling_params", Value: nil},
-		{Key: "sent_ts", Value: float64(a.ArrivalNS) / 1e9},
-	}, more...)
+	p.ends[stage].tasks <- d
 }
 
+// submit seeds the first stage, as AsyncOmni.generate does (entrypoints/async_omni.py of
+// vLLM-Omni 0.12).
 func (p *queuePlane) submit(a message.Add) error {
-	p.task(a, 0)
+	p.send(a, 0, pickle.Dict{
+		{Key: "request_id", Value: a.ID},
+		{Key: "engine_inputs", Value: message.EncodeAdd(p.e.forStage(a, 0), 0)},
+		{Key: "sampling_params", Value: nil},
+	})
 	return nil
 }
 
 func (p *queuePlane) abort(a message.Add) error {
 	for stage := 0; stage <= a.FinalStage; stage++ {
-		p.ends[stage].tasks <- pickle.Dict{{Key: "type", Value: "abort"}, {Key: "request_id", Value: a.ID}}
+		p.ends[stage].tasks <- pickle.Dict{{Key: "type", Value: taskType("abort")}, {Key: "request_id", Value: a.ID}}
 	}
 	return nil
 }
@@ -169,6 +187,10 @@ func (p *queuePlane) close() error {
 		}
 	}
 	return nil
+}
+
+func taskType(v string) pickle.Enum {
+	return pickle.Enum{Module: "vllm_omni.entrypoints.stage_utils", Class: "OmniStageTaskType", Value: v}
 }
 
 var _ plane = (*queuePlane)(nil)

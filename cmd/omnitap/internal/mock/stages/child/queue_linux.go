@@ -62,11 +62,14 @@ func (p *queuePlane) task(b []byte) error {
 		return err
 	}
 	id := d.Str("request_id")
-	if d.Str("type") == "abort" {
+	if kind, ok := d.Get("type").(pickle.Enum); ok && kind.Value == "abort" {
 		p.c.inbox <- []string{id}
 		return nil
 	}
 	raw, ok := d.Get("engine_inputs").([]byte)
+	if p.c.spec.Stage > 0 {
+		raw, ok = d.Get("sampling_params").([]byte)
+	}
 	if !ok {
 		return fmt.Errorf("a task for %q without inputs", id)
 	}

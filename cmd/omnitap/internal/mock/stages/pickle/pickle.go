@@ -1,7 +1,8 @@
 // Package pickle writes and reads the queue items of vLLM-Omni's first generation:
 // dictionaries in Python's pickle protocol 4, in the frames of a
 // multiprocessing.Connection. It writes what CPython writes for plain values and reads
-// no more than that: no classes, no references but to what a dictionary repeats.
+// no more than that, and members of enumerations: no other classes, no references but to
+// what a dictionary repeats.
 package pickle
 
 import (
@@ -13,8 +14,11 @@ import (
 )
 
 // Dict is a dictionary in its order. Values are nil, bool, int, float64, string,
-// []byte and Dict.
+// []byte, Enum and Dict.
 type Dict []Item
+
+// Enum is a member of an enumeration by its value, a string.
+type Enum struct{ Module, Class, Value string }
 
 // Item is one entry.
 type Item struct {
@@ -60,6 +64,9 @@ const (
 	opStr        = 'X'
 	opShortBytes = 'C'
 	opBytes      = 'B'
+	opGlobal     = 0x93
+	opTuple1     = 0x85
+	opReduce     = 'R'
 
 	protocol = 4
 	// batch is how many items CPython writes behind one mark.
@@ -110,6 +117,9 @@ func appendValue(b []byte, v any) []byte {
 		return append(appendSized(b, opShortStr, opStr, v), opMemoize)
 	case []byte:
 		return append(appendSized(b, opShortBytes, opBytes, string(v)), opMemoize)
+	case Enum:
+		b = append(appendValue(appendValue(b, v.Module), v.Class), opGlobal, opMemoize)
+		return append(appendValue(b, v.Value), opTuple1, opMemoize, opReduce, opMemoize)
 	case Dict:
 		return appendDict(b, v)
 	}
@@ -221,9 +231,50 @@ func (m *machine) step(op byte) error {
 		return m.set(m.marked() + 1)
 	case opShortStr, opStr, opShortBytes, opBytes:
 		return m.sized(op)
+	case opGlobal, opTuple1, opReduce:
+		return m.enum(op)
 	default:
 		return m.number(op)
 	}
+	return nil
+}
+
+// class and tuple are what an Enum is made of on the way.
+type (
+	class struct{ module, name string }
+	tuple struct{ value string }
+)
+
+// enum does a step on the way to an Enum.
+func (m *machine) enum(op byte) error {
+	n := len(m.stack)
+	if op == opTuple1 {
+		if n > 0 {
+			if s, ok := m.stack[n-1].(string); ok {
+				m.stack[n-1] = tuple{s}
+				return nil
+			}
+		}
+		return errors.New("no string to make a tuple of")
+	}
+	if n < 2 {
+		return errEnd
+	}
+	var v any
+	switch a := m.stack[n-2].(type) {
+	case string:
+		if name, ok := m.stack[n-1].(string); ok && op == opGlobal {
+			v = class{a, name}
+		}
+	case class:
+		if t, ok := m.stack[n-1].(tuple); ok && op == opReduce {
+			v = Enum{a.module, a.name, t.value}
+		}
+	}
+	if v == nil {
+		return errors.New("no member of an enumeration")
+	}
+	m.stack = append(m.stack[:n-2], v)
 	return nil
 }
 
