@@ -140,6 +140,10 @@ check-bpf: bpf ## fail where the BPF objects are not what their sources give (De
 test-gpu: build-nocgo ## known numbers of CUDA calls against what the probes see; needs root, an NVIDIA GPU and PyTorch
 	python3 testdata/gpu/counts.py --omnitap bin/omnitap-nocgo
 
+.PHONY: test-gpu-stock
+test-gpu-stock: build-nocgo ## a stock vLLM-Omni server on a GPU that runs already, with its step log: STOCK='--url URL --steps DIR --log FILE'
+	python3 testdata/gpu/stock.py --omnitap bin/omnitap-nocgo $(STOCK)
+
 .PHONY: schema
 schema: ## generate the JSON schema of the records from their Go types
 	go generate -x -run schema ./...

@@ -177,6 +177,26 @@ type Status struct {
 	Lost uint64 `json:"lost"`
 }
 
+// Unwatched says why a family watches nothing, by its name; one that is attached, or
+// that has nothing to attach to, is not in it.
+func (s Status) Unwatched() map[string]string {
+	var off map[string]string
+	for _, f := range s.Families {
+		switch f.State {
+		case Attached, Unused:
+		case Failed, Trimmed, Dead, Disabled:
+			if off == nil {
+				off = map[string]string{}
+			}
+			off[f.Name] = "the " + f.Name + " probes are " + string(f.State)
+			if f.Reason != "" {
+				off[f.Name] += ": " + f.Reason
+			}
+		}
+	}
+	return off
+}
+
 // Words is the state of the families in one line.
 func (s Status) Words() string {
 	var on, off []string

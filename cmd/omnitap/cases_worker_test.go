@@ -18,6 +18,7 @@ import (
 	"github.com/omnitap/omnitap/exporter/join"
 	"github.com/omnitap/omnitap/exporter/report"
 	"github.com/omnitap/omnitap/probes"
+	"github.com/omnitap/omnitap/probes/event"
 	"github.com/omnitap/omnitap/proxy/timeline"
 )
 
@@ -381,6 +382,34 @@ func TestDeadReaderHoldsNoRecord(t *testing.T) {
 	}
 	if d := time.Duration(monoNow() - at); d < settle {
 		t.Errorf("it was held for %v", d)
+	}
+}
+
+// TestNoStagesHoldNoRecord: where no stage process was ever found a record goes on at
+// once, and says so; from the first one on it waits for what the stages did.
+func TestNoStagesHoldNoRecord(t *testing.T) {
+	sink := &caseSink{}
+	s := newStages(sink)
+	s.set = &probes.Set{} // attached, with nothing to watch
+	ask := func(id string) {
+		at := monoNow()
+		s.Event(&timeline.Event{RequestID: id, Event: "terminal", MonoNS: at})
+		s.Record(&timeline.Record{RequestID: id, Flow: "chat", Points: timeline.Points{TIn: &at, TUp: &at, TTerm: &at}})
+	}
+	ask("before")
+	if len(sink.records) != 1 || len(sink.events) != 1 {
+		t.Fatalf("%d records, %d events", len(sink.records), len(sink.events))
+	}
+	for _, name := range []string{"stages", "transfers", "critical_path", "cancel_quiesce_ms"} {
+		if got := sink.records[0].Unmeasured[name]; got != notFound {
+			t.Errorf("%s is null because %q", name, got)
+		}
+	}
+	s.Processes(event.Processes{Processes: []event.Process{{PID: 1, Server: "vllm-omni", Stage: "thinker", Role: "stage"}}})
+	s.Processes(event.Processes{}) // it may have died of the request: that is told
+	ask("after")
+	if len(sink.records) != 1 {
+		t.Error("the second record did not wait")
 	}
 }
 

@@ -41,6 +41,7 @@ type transferLine struct {
 	Match       *string  `json:"match"`
 	Confidence  *float64 `json:"confidence"`
 	Unread      bool     `json:"unread,omitempty"`
+	EmptyPolls  *int64   `json:"empty_polls,omitempty"`
 
 	EngineID     *string `json:"engine_id,omitempty"`
 	ObjectID     *string `json:"object_id,omitempty"`
@@ -72,7 +73,7 @@ func lineOf(t *join.Transfer) transferLine {
 		Chunk: counted(t.Chunk), Bytes: counted(t.Bytes), Key: some(t.Key),
 		TxStartNS: some(t.TxStart), TxEndNS: some(t.TxEnd), RxStartNS: some(t.RxStart), RxEndNS: some(t.RxEnd),
 		WaitStartNS: some(t.WaitStart), Misses: counted(t.Misses),
-		Match: some(t.Match), Confidence: some(t.Confidence), Unread: t.Unread,
+		Match: some(t.Match), Confidence: some(t.Confidence), Unread: t.Unread, EmptyPolls: counted(t.Empty),
 		ObjectID: some(t.Object), MessageBytes: counted(t.MessageBytes), AnnouncedNS: some(t.Announced), AckedNS: some(t.Acked),
 	}
 	if t.Engine != t.Request {

@@ -195,17 +195,6 @@ func (a *app) assemble(ctx context.Context, s *service, f *serveFlags, node stri
 		sinks = append(sinks, newLineLog(a.errOut, f.Log))
 	}
 	kept := f.Out != "" || len(extra) > 0
-	var behind timeline.Sink = sinks
-	if err := s.probe(ctx, f, sinks); err != nil {
-		return err
-	}
-	if s.stages != nil {
-		behind = s.stages
-	}
-	f.Tap.Timeline.NoEvents = !kept && s.stages == nil // a line log takes records alone
-	if h := &f.Tap.Timeline.Hash; *h == "" || *h == "auto" {
-		*h = map[bool]string{true: "on", false: "off"}[kept]
-	}
 	cfg := proxy.Config{
 		Upstream: f.Upstream, Correlation: proxy.Correlation(f.Correlation), Drain: f.Drain, RunID: s.runID, Node: node,
 		Log: s.log,
@@ -215,6 +204,17 @@ func (a *app) assemble(ctx context.Context, s *service, f *serveFlags, node stri
 	}
 	if err := f.tls(&cfg); err != nil {
 		return exitWith(exitUsage, err)
+	}
+	var behind timeline.Sink = sinks
+	if err := s.probe(ctx, f, sinks); err != nil { // it takes a second: what the user may have wrong comes first
+		return err
+	}
+	if s.stages != nil {
+		behind = s.stages
+	}
+	f.Tap.Timeline.NoEvents = !kept && s.stages == nil // a line log takes records alone
+	if h := &f.Tap.Timeline.Hash; *h == "" || *h == "auto" {
+		*h = map[bool]string{true: "on", false: "off"}[kept]
 	}
 	sink, err := s.hear(f, cfg.UpstreamTLS, behind)
 	if err != nil {

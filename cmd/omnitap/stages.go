@@ -32,8 +32,10 @@ type stages struct {
 
 	mu     sync.Mutex // protects what follows
 	joiner *join.Joiner
-	// server is the kind of server that was found, told whoever asked for it.
+	// server is the kind of server that was found, told whoever asked for it; found says
+	// that a stage process ever was.
 	server string
+	found  bool
 	told   func(server string)
 	// ends holds, by request id, the terminal events that wait for their records.
 	ends    map[string][]timeline.Event
@@ -225,7 +227,7 @@ func (s *stages) Processes(p event.Processes) {
 	}
 	s.mu.Lock()
 	s.joiner.Processes(p.Processes)
-	s.server = server
+	s.server, s.found = server, s.found || server != ""
 	told := s.told
 	s.mu.Unlock()
 	if s.film != nil {
@@ -288,16 +290,24 @@ func (s *stages) Record(r *timeline.Record) {
 			delete(s.ends, r.RequestID)
 		}
 	}
-	wait := !s.over && len(s.waiting) < maxWaiting && r.Points.TIn != nil
+	found := s.found || s.set == nil
+	wait := found && !s.over && len(s.waiting) < maxWaiting && r.Points.TIn != nil
 	if wait {
 		w.until = s.until(&c)
 		s.waiting = append(s.waiting, w)
 	}
 	s.mu.Unlock()
-	if !wait {
+	switch {
+	case wait:
+	case !found: // nothing will come
+		s.hand(w, &join.Joined{Why: notFound, PathWhy: notFound, QuiesceNS: -1, QuiesceWhy: notFound})
+	default:
 		s.release(w)
 	}
 }
+
+// notFound is why a record of a server without stages has none.
+const notFound = "no stage process was found"
 
 // until is when everything that the stages did for a request has been read.
 func (s *stages) until(r *timeline.Record) int64 {
@@ -320,6 +330,9 @@ func (s *stages) until(r *timeline.Record) int64 {
 func (s *stages) release(w *waiting) {
 	s.mu.Lock()
 	x := s.joiner.Request(join.AskOf(w.record))
+	if s.set != nil {
+		x.Unwatched = s.set.Status().Unwatched()
+	}
 	if x.Request != "" {
 		s.joiner.Forget(x.Request)
 	}

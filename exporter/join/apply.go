@@ -21,7 +21,7 @@ func (x *Joined) Apply(r *timeline.Record) {
 	}
 	r.Stages, r.Transfers, r.CriticalPath, r.CancelQuiesceMS = nil, nil, nil, nil
 	for i := range x.Stages {
-		r.Stages = append(r.Stages, x.Stages[i].record())
+		r.Stages = append(r.Stages, x.Stages[i].record(x.Unwatched))
 	}
 	for i := range x.Transfers {
 		r.Transfers = append(r.Transfers, x.Transfers[i].record(x.Confidence))
@@ -41,7 +41,7 @@ func (x *Joined) Apply(r *timeline.Record) {
 	}
 	none := x.Why
 	put("stages", r.Stages == nil, cmp.Or(none, "no stage was seen at work for it"))
-	put("transfers", r.Transfers == nil, cmp.Or(none, "no transfer was seen"))
+	put("transfers", r.Transfers == nil, cmp.Or(none, x.Unwatched["shm"], "no transfer was seen"))
 	put("critical_path", r.CriticalPath == nil, x.PathWhy)
 	put("cancel_quiesce_ms", r.CancelQuiesceMS == nil, x.QuiesceWhy)
 	if len(x.Partial) == 0 {
@@ -83,7 +83,8 @@ func countPtr(n int64) *int64 {
 	return &n
 }
 
-func (s *Stage) record() timeline.Stage {
+// record is the stage as the record has it; off are the families that do not watch it.
+func (s *Stage) record(off map[string]string) timeline.Stage {
 	o := timeline.Stage{
 		Stage: s.Stage, PID: int(s.PID), Match: s.Match, Confidence: round(s.Confidence),
 		WaitMS: msOf(s.WaitNS()), ServiceMS: msOf(s.ServiceNS()),
@@ -106,12 +107,12 @@ func (s *Stage) record() timeline.Stage {
 	if s.GPU != nil {
 		o.GPU = s.GPU.fields(s.GPUShared)
 	}
-	s.reasons(&o)
+	s.reasons(&o, off)
 	return o
 }
 
 // reasons says why a value of a stage is null.
-func (s *Stage) reasons(o *timeline.Stage) {
+func (s *Stage) reasons(o *timeline.Stage, off map[string]string) {
 	put := func(name string, null bool, why string) {
 		if null {
 			o.Unmeasured[name] = why
@@ -123,13 +124,13 @@ func (s *Stage) reasons(o *timeline.Stage) {
 	put("wait_ms", o.WaitMS == nil, "one end of it was not seen")
 	put("service_ms", o.ServiceMS == nil, "one end of it was not seen")
 	put("queue_ms", o.QueueMS == nil, "its scheduler told no times")
-	put("starved_ms", o.StarvedMS == nil, "it was not seen to poll for input")
-	noSched := "fewer than two samples of the scheduler lie in its time"
+	put("starved_ms", o.StarvedMS == nil, cmp.Or(off["shm"], "it was not seen to poll for input"))
+	noSched := cmp.Or(off["sched"], "fewer than two samples of the scheduler lie in its time")
 	put("cpu_ms", o.CPUMS == nil, noSched)
 	put("runq_ms", o.RunqMS == nil, noSched)
 	put("blocked_ms", o.BlockedMS == nil, noSched)
-	put("cpu_bound_ms", o.CPUBoundMS == nil, "no sample of the scheduler lies outside its time")
-	put("gpu", o.GPU == nil, "no call of the driver was seen in its time")
+	put("cpu_bound_ms", o.CPUBoundMS == nil, cmp.Or(off["sched"], "no sample of the scheduler lies outside its time"))
+	put("gpu", o.GPU == nil, cmp.Or(off["cuda"], "no call of the driver was seen in its time"))
 	put("steps", o.Steps == nil, "it tells no steps")
 	put("batch", o.Batch == nil, "it tells no batch")
 	put("fan_out", o.FanOut == nil, "it handed nothing on that was seen")
@@ -166,7 +167,7 @@ func (g *GPU) fields(shared bool) map[string]any {
 func (t *Transfer) record(confidence float64) timeline.Transfer {
 	o := timeline.Transfer{
 		From: t.From, To: t.To, Transport: t.Transport, Bytes: countPtr(t.Bytes), StartNS: t.Start(), Match: t.Match,
-		Confidence: round(min(t.Confidence, confidence)), Chunk: countPtr(t.Chunk), Misses: countPtr(t.Misses), Unread: t.Unread,
+		Confidence: round(min(t.Confidence, confidence)), Chunk: countPtr(t.Chunk), Misses: countPtr(t.Misses), EmptyPolls: countPtr(t.Empty), Unread: t.Unread,
 		WriteMS: msOf(span(t.TxStart, t.TxEnd)), InFlightMS: msOf(t.InFlightNS()), ReadMS: msOf(t.ReadNS()),
 		WaitMS: msOf(span(t.WaitStart, t.RxStart)),
 	}

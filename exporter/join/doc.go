@@ -24,8 +24,8 @@
 // random names are joined with the message that names them. The receipt is the last
 // open before the unlink. Other transports are told by messages: SGLang-Omni's
 // data_ready and data_ack, Mooncake's pull, which the header on its connection matches
-// by address and size. Misses are polls that found no segment; one that met an empty
-// file is none. Other processes' unlinks are no receipt.
+// by address and size. Misses are polls that found no segment; those that met one
+// which was still empty are counted apart. Other processes' unlinks are no receipt.
 //
 // # The critical path
 //

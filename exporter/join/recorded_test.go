@@ -206,6 +206,10 @@ func compareTimes(t *testing.T, set string, g *Transfer, w *expectedTransfer) {
 		near("announced", g.Announced, w.AnnouncedNS)
 		near("acked", g.Acked, w.AckedNS)
 	}
+	// One poll of the recordings alone opened a segment ahead of its content.
+	if n := map[bool]int64{true: 1}[g.Key == "chatcmpl-trace-1-8a2fdadf_1_0"]; g.Transport == "shm" && g.Misses >= 0 && !g.Unread && g.Empty != n {
+		t.Errorf("%s: %d polls met an empty segment, want %d", g.Key, g.Empty, n)
+	}
 	if w.Misses != nil && g.Misses != *w.Misses {
 		t.Errorf("%s %s %d: %d misses, want %d", w.Request, w.From, g.Chunk, g.Misses, *w.Misses)
 	}

@@ -55,7 +55,9 @@ type segment struct {
 	reader *process
 	// opened is the return of the reader's last open: the one before the unlink copies,
 	// an earlier one may meet an empty file. Under the lock it is surely the one.
-	opened       int64
+	opened int64
+	// early are its opens ahead of the lock: the last of them found the content.
+	early        int64
 	locked       bool
 	contradicted bool
 }
@@ -241,11 +243,13 @@ func (j *Joiner) reopened(e *event.Event, p *process, name string) {
 		return
 	}
 	if s.reader != nil && s.reader != p {
-		s.locked = false
+		s.locked, s.early = false, 0
 	}
 	s.reader, s.opened = p, e.MonoNS
 	if s.locked {
 		s.t.RxStart = e.MonoNS
+	} else {
+		s.early++
 	}
 }
 
@@ -306,6 +310,9 @@ func (j *Joiner) received(e *event.Event, s *segment, p *process, name string) {
 		j.shm.misses.del(k)
 	} else if !j.shm.forgot {
 		t.Misses = 0
+	}
+	if s.locked && s.early > 0 {
+		t.Empty = s.early - 1
 	}
 }
 

@@ -14,7 +14,10 @@ type Joined struct {
 	Confidence float64
 	Why        string
 	// Partial are the reasons why something of it may be missing, none for nothing.
-	Partial   []string
+	Partial []string
+	// Unwatched says, by the name of a family of probes that is not attached, why; it is
+	// the reader's to fill in.
+	Unwatched map[string]string
 	Stages    []Stage
 	Transfers []Transfer
 	// Path are the gaps on the way to the first audio, in order: they sum to t_audio −

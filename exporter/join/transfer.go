@@ -62,8 +62,11 @@ type Transfer struct {
 	Announced, Heard, Acked int64
 	// WaitStart is the receiver's first poll that missed, Misses how many there were.
 	WaitStart, Misses int64
-	Match             string
-	Confidence        float64
+	// Empty is how many polls found the segment there but still empty, -1 for not known:
+	// servers count these as misses too.
+	Empty      int64
+	Match      string
+	Confidence float64
 	// BytesBy and EndBy say where those are from, empty for unknown.
 	BytesBy, EndBy string
 	// Unread says that it was made and never received; Replaced that its sender put
@@ -102,7 +105,7 @@ func (t *Transfer) told() bool {
 }
 
 func newTransfer(transport string) *Transfer {
-	return &Transfer{Transport: transport, Chunk: -1, Bytes: -1, MessageBytes: -1, Misses: -1}
+	return &Transfer{Transport: transport, Chunk: -1, Bytes: -1, MessageBytes: -1, Misses: -1, Empty: -1}
 }
 
 // grade sets match and confidence from what was seen.

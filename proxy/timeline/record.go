@@ -314,9 +314,11 @@ type Transfer struct {
 	WriteMS    *float64 `json:"write_ms"`
 	InFlightMS *float64 `json:"in_flight_ms"`
 	ReadMS     *float64 `json:"read_ms"`
-	// WaitMS is how long the receiver polled for it, Misses how often in vain.
-	WaitMS *float64 `json:"wait_ms"`
-	Misses *int64   `json:"misses"`
+	// WaitMS is how long the receiver polled for it, Misses how often it was not there,
+	// EmptyPolls how often it was, and still empty.
+	WaitMS     *float64 `json:"wait_ms"`
+	Misses     *int64   `json:"misses"`
+	EmptyPolls *int64   `json:"empty_polls"`
 	// Path is the way of the bytes where more than the transport is known of it: the
 	// key, the segment or the object that it went by.
 	Path *string `json:"path"`
