@@ -144,6 +144,10 @@ test-gpu: build-nocgo ## known numbers of CUDA calls against what the probes see
 test-gpu-stock: build-nocgo ## a stock vLLM-Omni server on a GPU that runs already, with its step log: STOCK='--url URL --steps DIR --log FILE'
 	python3 testdata/gpu/stock.py --omnitap bin/omnitap-nocgo $(STOCK)
 
+.PHONY: calibration-study
+calibration-study: ## how often a calibration is right over made servers of known overhead, into exporter/calibration/STUDY.md
+	go test -count 1 -timeout 10m -run '^TestWriteStudy$$' ./exporter/calibration -write STUDY.md
+
 .PHONY: schema
 schema: ## generate the JSON schema of the records from their Go types
 	go generate -x -run schema ./...

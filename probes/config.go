@@ -175,6 +175,25 @@ type Status struct {
 	ForeignPeak  *float64 `json:"foreign_cores_peak"`
 	// Lost is all families' losses.
 	Lost uint64 `json:"lost"`
+	// Detached is what was looked for behind the end, nil until then.
+	Detached *Detachment `json:"detached,omitempty"`
+}
+
+// Detachment is the proof that nothing of a set is left (contract section 7).
+type Detachment struct {
+	// Links is how many attachments the kernel was asked for, Traps how many places in
+	// text pages were read.
+	Links int `json:"links"`
+	Traps int `json:"traps"`
+	// Left names what is still there.
+	Left []string `json:"left"`
+	// Unchecked says why the kernel could not be asked, empty where it could.
+	Unchecked string `json:"unchecked,omitempty"`
+}
+
+// Verified says that it was looked for, and that nothing is left.
+func (d *Detachment) Verified() bool {
+	return d != nil && d.Unchecked == "" && len(d.Left) == 0
 }
 
 // Unwatched says why a family watches nothing, by its name; one that is attached, or

@@ -63,19 +63,10 @@ func beat() {
 
 // trapless looks whether a family's traps are in every process that maps its library.
 func trapless(f *family, maps *mapped) string {
-	for pid, entry := range maps.byPID {
-		for i := range entry.maps {
-			m := &entry.maps[i]
-			l := f.libs[inode{m.Dev, m.Inode}]
-			if l == nil || l.err != nil {
-				continue
-			}
-			for name, sym := range l.symbols {
-				there, err := kernel.Trapped(pid, m, sym)
-				if err == nil && !there {
-					return fmt.Sprintf("no trap at %s in process %d", name, pid)
-				}
-			}
+	for _, p := range places(f, maps) {
+		there, err := kernel.Trapped(p.pid, p.m, p.sym)
+		if err == nil && !there {
+			return fmt.Sprintf("no trap at %s in process %d", p.name, p.pid)
 		}
 	}
 	return ""

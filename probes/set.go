@@ -422,10 +422,15 @@ func (s *Set) Close() error { return s.close() }
 
 func (s *Set) close() error {
 	s.report() // the last word: what was attached, and what it saw
+	put := s.footprint()
 	var errs []error
 	for _, f := range s.families {
 		errs = append(errs, f.close())
 	}
+	left := put.check()
+	s.mu.Lock()
+	s.status.Detached = &left
+	s.mu.Unlock()
 	s.budget.close()
 	errs = append(errs, s.watch.Close())
 	if err := errors.Join(errs...); err != nil {

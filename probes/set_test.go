@@ -225,6 +225,9 @@ func TestRun(t *testing.T) {
 	if n := links(t); n != before {
 		t.Errorf("%d BPF descriptors are left of %d", n, before)
 	}
+	if d := s.Status().Detached; !d.Verified() || d.Links < 10 {
+		t.Errorf("detached: %+v", d)
+	}
 }
 
 // TestNobodyThere: while there is no stage, tracepoints are away but for those that tell
@@ -433,11 +436,23 @@ func TestOneInodeOnce(t *testing.T) {
 	if f.dead != "" {
 		t.Error(f.dead)
 	}
+	put := s.footprint()
+	if d := put.check(); d.Verified() || d.Traps < 2 || d.Links < 1 || len(d.Left) != d.Traps+d.Links {
+		t.Errorf("attached, and %+v", d)
+	}
 	if err := f.kernel.Close(); err != nil { // its traps are gone, and we do not know
 		t.Fatal(err)
 	}
 	if why := trapless(f, &s.maps); !strings.Contains(why, "no trap at cuGraphLaunch") {
 		t.Errorf("traps that are gone: %q", why)
+	}
+	for id, what := range put.links {
+		if !strings.HasPrefix(what, "cuda:") {
+			delete(put.links, id) // the other families are attached
+		}
+	}
+	if d := put.check(); !d.Verified() || d.Traps < 2 || d.Links < 1 {
+		t.Errorf("detached, and %+v", d)
 	}
 	f.kernel = nil
 }

@@ -1,17 +1,3 @@
-// Package stats describes samples: counts, percentiles, mean, extremes.
-//
-//	s := stats.Summarize(values)
-//	s.N, s.P50, s.P99
-//
-// Every function is pure, keeps no reference to its argument and leaves it as it
-// was. Values that are no numbers (NaN, infinities) are left out and counted,
-// never taken for 0; an empty sample has NaN for every figure and null in JSON.
-//
-// Out of scope: deciding which requests belong in a sample, and confidence
-// intervals. The quantile is written here and not imported because the package
-// stands on the standard library alone, and gonum's closest kind
-// (stat.LinInterp) interpolates the empirical distribution, not the closest
-// ranks: its median of 1, 2, 3, 4 is 2, not 2.5.
 package stats
 
 import (
@@ -20,8 +6,8 @@ import (
 	"slices"
 )
 
-// Method names how percentiles are reckoned. Print it beside them.
-const Method = "linear interpolation between closest ranks (Hyndman-Fan 7)"
+// Method is QuantileMethod: how a Summary's percentiles are reckoned.
+const Method = QuantileMethod
 
 // Summary describes one sample. All figures are NaN when N is 0.
 type Summary struct {
@@ -34,7 +20,9 @@ type Summary struct {
 	P50, P90, P95, P99 float64
 }
 
-// Summarize describes values, in any order.
+// Summarize describes values, in any order. Values that are no numbers (NaN,
+// infinities) are left out and counted, never taken for 0; an empty sample has NaN
+// for every figure and null in JSON.
 func Summarize(values []float64) Summary {
 	sorted := make([]float64, 0, len(values))
 	for _, v := range values {
@@ -43,44 +31,11 @@ func Summarize(values []float64) Summary {
 		}
 	}
 	slices.Sort(sorted)
-	s := Summary{
+	return Summary{
 		N: len(sorted), LeftOut: len(values) - len(sorted),
-		Min: Quantile(sorted, 0), Mean: mean(sorted), Max: Quantile(sorted, 1),
-		P50: Quantile(sorted, 0.50), P90: Quantile(sorted, 0.90), P95: Quantile(sorted, 0.95), P99: Quantile(sorted, 0.99),
+		Min: quantile(sorted, 0), Mean: mean(sorted), Max: quantile(sorted, 1),
+		P50: quantile(sorted, 0.50), P90: quantile(sorted, 0.90), P95: quantile(sorted, 0.95), P99: quantile(sorted, 0.99),
 	}
-	return s
-}
-
-// Quantile returns the q-quantile, 0 ≤ q ≤ 1, of a sample of finite numbers in
-// ascending order: with h = (n−1)q, the value at rank h, counted from 0, or
-// between the two closest ranks in proportion. It is NaN for an empty sample and
-// for a q out of range.
-func Quantile(sorted []float64, q float64) float64 {
-	if len(sorted) == 0 || !(q >= 0 && q <= 1) {
-		return math.NaN()
-	}
-	h := float64(len(sorted)-1) * q
-	low := int(h)
-	if low+1 >= len(sorted) {
-		return sorted[len(sorted)-1]
-	}
-	a, b := sorted[low], sorted[low+1]
-	// The clamp keeps rounding from leaving the interval, so that p90 ≤ p95
-	// holds also between equal neighbours.
-	return min(max(a+(b-a)*(h-float64(low)), a), b)
-}
-
-// mean adds up differences from the running mean, which cannot overflow for
-// values of one sign and loses less than a plain sum.
-func mean(sorted []float64) float64 {
-	if len(sorted) == 0 {
-		return math.NaN()
-	}
-	m := 0.0
-	for i, v := range sorted {
-		m += (v - m) / float64(i+1)
-	}
-	return m
 }
 
 // wireSummary is a Summary with null where a figure is not measured.

@@ -71,8 +71,8 @@ func TestSummarizeHundred(t *testing.T) {
 
 func TestQuantileRange(t *testing.T) {
 	for _, q := range []float64{-0.1, 1.1, nan} {
-		if got := Quantile([]float64{1, 2}, q); !math.IsNaN(got) {
-			t.Errorf("Quantile(1 2, %v) = %v, want NaN", q, got)
+		if got := quantile([]float64{1, 2}, q); !math.IsNaN(got) {
+			t.Errorf("quantile(1 2, %v) = %v, want NaN", q, got)
 		}
 	}
 }
@@ -93,9 +93,9 @@ func FuzzQuantile(f *testing.F) {
 		if !(p >= 0 && p <= q && q <= 1) {
 			t.Skip("no pair of quantiles")
 		}
-		low, high := Quantile(sorted, p), Quantile(sorted, q)
+		low, high := quantile(sorted, p), quantile(sorted, q)
 		if !(sorted[0] <= low && low <= high && high <= sorted[2]) {
-			t.Errorf("Quantile(%v): %v at %v, %v at %v", sorted, low, p, high, q)
+			t.Errorf("quantile(%v): %v at %v, %v at %v", sorted, low, p, high, q)
 		}
 	})
 }
