@@ -76,6 +76,9 @@ func (c *Config) families() map[string]*Family {
 	}
 }
 
+// Family is the block of a family, nil for a name of none. Changing it changes c.
+func (c *Config) Family(name string) *Family { return c.families()[name] }
+
 // FamilyNames lists the families in alphabetical order.
 func FamilyNames() []string { return slices.Sorted(maps.Keys((&Config{}).families())) }
 

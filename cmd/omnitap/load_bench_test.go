@@ -332,9 +332,9 @@ func newScript(form soundForm, every time.Duration) *script {
 	return s
 }
 
-// load is a set of streams. Its sockets are raw: Go's poller would cost more than
+// streamLoad is a set of streams. Its sockets are raw: Go's poller would cost more than
 // they do.
-type load struct {
+type streamLoad struct {
 	tb       testing.TB
 	script   *script
 	chunks   int // of each stream
@@ -357,7 +357,7 @@ type loadStream struct {
 	damaged  bool
 }
 
-func newLoad(tb testing.TB, s *script, long time.Duration) *load {
+func newLoad(tb testing.TB, s *script, long time.Duration) *streamLoad {
 	tb.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -374,13 +374,13 @@ func newLoad(tb testing.TB, s *script, long time.Duration) *load {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	l := &load{tb: tb, script: s, chunks: int(long / s.every), listener: fd, addr: fmt.Sprintf("127.0.0.1:%d", name.(*unix.SockaddrInet4).Port)}
+	l := &streamLoad{tb: tb, script: s, chunks: int(long / s.every), listener: fd, addr: fmt.Sprintf("127.0.0.1:%d", name.(*unix.SockaddrInet4).Port)}
 	tb.Cleanup(func() { _ = unix.Close(fd) })
 	return l
 }
 
 // open opens n streams through addr, up to where sound begins.
-func (l *load) open(addr string, n int) {
+func (l *streamLoad) open(addr string, n int) {
 	l.tb.Helper()
 	to, err := net.ResolveTCPAddr("tcp", addr)
 	if err != nil {
@@ -420,7 +420,7 @@ func (l *load) open(addr string, n int) {
 }
 
 // say has one end say something, and the other one hear it.
-func (l *load) say(x *loadStream, s said) {
+func (l *streamLoad) say(x *loadStream, s said) {
 	l.tb.Helper()
 	from, to := x.down, x.up
 	if s.from == server {
@@ -443,7 +443,7 @@ func (l *load) say(x *loadStream, s said) {
 }
 
 // play sends all sound in real time, and returns how long that took.
-func (l *load) play() time.Duration {
+func (l *streamLoad) play() time.Duration {
 	begin := time.Now()
 	var threads sync.WaitGroup
 	threads.Go(l.send)
@@ -453,7 +453,7 @@ func (l *load) play() time.Duration {
 }
 
 // send sends each stream's chunks at their times, the streams spread evenly.
-func (l *load) send() {
+func (l *streamLoad) send() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	n := len(l.streams)
@@ -502,7 +502,7 @@ func nap(d time.Duration) {
 }
 
 // receive takes all sound that is to come, or gives up when nothing comes for long.
-func (l *load) receive() {
+func (l *streamLoad) receive() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	events := make([]unix.EpollEvent, 1024)
@@ -563,7 +563,7 @@ func (x *loadStream) take(s *script, p []byte, at int64) {
 }
 
 // finish ends all streams as their form does.
-func (l *load) finish() {
+func (l *streamLoad) finish() {
 	for _, x := range l.streams {
 		for _, fd := range []int{x.up, x.down} {
 			_ = unix.SetNonblock(fd, false)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -33,6 +34,13 @@ type serveFlags struct {
 	fileConfig
 	config   string
 	duration time.Duration
+	// runID is the run's, empty for a new one.
+	runID string
+	// meta adds what a run knows to its directory, phases tags its records; nil for none.
+	meta   func(*rundir.Meta)
+	phases *phases
+	// switched has probes come and go while requests are served.
+	switched bool
 }
 
 func serveCmd(a *app) *cobra.Command {
@@ -145,6 +153,10 @@ type service struct {
 	saver    *audiofile.Saver // nil for none
 	stages   *stages          // nil where no probes are attached
 	unprobed string           // why they are not
+	sw       *switched        // nil where they do not come and go
+	last     *probes.Status   // what those saw last
+	upstream string
+	closing  func(*rundir.Writer) // what is still to be said ahead of the directory's end
 	listener net.Listener
 	admin    net.Listener
 	log      *slog.Logger
@@ -159,7 +171,7 @@ func newRunID() string {
 
 // build puts a service together; nothing runs yet.
 func (a *app) build(ctx context.Context, f *serveFlags, extra ...timeline.Sink) (*service, error) {
-	s := &service{runID: newRunID(), log: slog.New(slog.NewTextHandler(a.errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	s := &service{runID: cmp.Or(f.runID, newRunID()), log: slog.New(slog.NewTextHandler(a.errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))}
 	node, err := os.Hostname()
 	if err != nil {
 		node = "unknown"
@@ -185,7 +197,11 @@ func (a *app) build(ctx context.Context, f *serveFlags, extra ...timeline.Sink) 
 func (a *app) assemble(ctx context.Context, s *service, f *serveFlags, node string, extra []timeline.Sink) (err error) {
 	sinks := fanOut(extra)
 	if f.Out != "" {
-		s.out, err = rundir.Create(f.Out, rundir.Meta{RunID: s.runID, Node: node, Upstream: f.Upstream, Config: f.fileConfig, Logger: s.log})
+		meta := rundir.Meta{RunID: s.runID, Node: node, Upstream: f.Upstream, Config: f.fileConfig, Logger: s.log}
+		if f.meta != nil {
+			f.meta(&meta)
+		}
+		s.out, err = rundir.Create(f.Out, meta)
 		if err != nil {
 			return exitWith(codeOf(err), err)
 		}
@@ -206,6 +222,14 @@ func (a *app) assemble(ctx context.Context, s *service, f *serveFlags, node stri
 		return exitWith(exitUsage, err)
 	}
 	var behind timeline.Sink = sinks
+	if f.phases != nil {
+		f.phases.next = sinks
+		behind = f.phases
+	}
+	if s.upstream = f.Upstream; f.switched {
+		s.sw = &switched{next: behind, upstream: f.Upstream, capture: f.Capture, log: s.log}
+		behind = s.sw
+	}
 	if err := s.probe(ctx, f, sinks); err != nil { // it takes a second: what the user may have wrong comes first
 		return err
 	}
@@ -336,8 +360,16 @@ func (s *service) run(ctx context.Context) error {
 	}
 	detach()
 	err = errors.Join(err, <-probed)
+	if s.sw != nil && s.sw.current() != nil {
+		st, detaching := s.sw.detach(context.WithoutCancel(ctx))
+		s.last, err = &st, errors.Join(err, detaching)
+	}
 	if s.out != nil {
-		err = errors.Join(err, s.out.Topology(s.topology()), s.out.Close())
+		err = errors.Join(err, s.out.Topology(s.topology()))
+		if s.closing != nil {
+			s.closing(s.out)
+		}
+		err = errors.Join(err, s.out.Close())
 	}
 	return err
 }
@@ -352,8 +384,11 @@ type topology struct {
 
 func (s *service) topology() topology {
 	t := topology{Schema: 1, Unprobed: s.unprobed}
-	if s.stages != nil {
+	switch {
+	case s.stages != nil:
 		t.Stages = new(s.stages.set.Status())
+	case s.last != nil:
+		t.Stages = s.last
 	}
 	return t
 }

@@ -130,12 +130,17 @@ func (s *stages) run(ctx context.Context) error {
 	watching.Wait()
 	s.mu.Lock()
 	s.over = true
-	rest := s.waiting
-	s.waiting = nil
+	rest, ends := s.waiting, s.ends
+	s.waiting, s.ends = nil, map[string][]timeline.Event{}
 	s.joiner.Flush(join.Everything)
 	s.mu.Unlock()
 	for _, w := range rest {
 		s.release(w)
+	}
+	for _, list := range ends { // of requests whose records come behind the end
+		for i := range list {
+			s.next.Event(&list[i])
+		}
 	}
 	if s.film != nil {
 		err = errors.Join(err, s.film.close())
@@ -180,6 +185,13 @@ func (s *stages) due(now int64) (due []*waiting) {
 		return true
 	})
 	return due
+}
+
+// held is how many records wait.
+func (s *stages) held() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.waiting)
 }
 
 // emptied tells whoever drains that nothing waits any more.

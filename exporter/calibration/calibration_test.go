@@ -129,7 +129,7 @@ func TestVerdicts(t *testing.T) {
 	}
 	for _, name := range []string{"ttft", "ttfa", "jct"} {
 		m := metric(t, &r, name, "p50")
-		if m.Verdict != Over || math.Abs(m.Change.Estimate-0.05) > 0.01 || math.Abs(*m.With / *m.Without-1.05) > 0.01 {
+		if m.Verdict != Over || math.Abs(m.Change.Estimate-0.05) > 0.01 || math.Abs(*m.With / *m.Without - 1.05) > 0.01 {
 			t.Errorf("5 %%: %+v", m)
 		}
 		if math.Abs(m.NoiseFloor.Estimate) > 0.01 || m.NoiseFloor.Blocks != 4 {

@@ -29,7 +29,9 @@ type Metadata struct {
 	// Files counts the lines written and lost, null until Close.
 	Files *Stats `json:"files"`
 	// Sealed is true once SHA256SUMS holds the hashes of every file.
-	Sealed     bool              `json:"sealed"`
+	Sealed bool `json:"sealed"`
+	// Run is what `omnitap run` adds, absent elsewhere.
+	Run        *RunInfo          `json:"run,omitempty"`
 	Unmeasured map[string]string `json:"unmeasured"`
 }
 
@@ -78,6 +80,7 @@ func newMetadata(meta Meta) (Metadata, error) {
 		Upstream:    RedactURL(meta.Upstream),
 		Config:      config,
 		Unmeasured:  map[string]string{},
+		Run:         meta.Run,
 	}
 	m.Program = m.program()
 	m.Host = m.host()
@@ -173,10 +176,10 @@ func writeMetadata(dir string, m Metadata) error {
 }
 
 // reserveMetadata takes the room for the next writeMetadata.
-func reserveMetadata(dir string) error {
+func reserveMetadata(dir string, more int64) error {
 	info, err := os.Stat(filepath.Join(dir, MetadataFile))
 	if err == nil {
-		err = overwrite(filepath.Join(dir, nextFile), make([]byte, info.Size()+growth))
+		err = overwrite(filepath.Join(dir, nextFile), make([]byte, info.Size()+more))
 	}
 	if err != nil {
 		return fmt.Errorf("reserving room for %s: %w", MetadataFile, err)

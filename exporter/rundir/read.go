@@ -27,7 +27,8 @@ type Run struct {
 	// Closed says that the writer ended in order. A run that is not closed is
 	// still being written, or its process died.
 	Closed bool
-	// Sealed says that the run carries its hashes. Read does not check them.
+	// Sealed says that the run carries its hashes: metadata.json says so and SHA256SUMS
+	// is there. CheckSeal compares them.
 	Sealed bool
 }
 
@@ -47,7 +48,8 @@ func Read(dir string) (*Run, error) {
 		r.MetadataErr = fmt.Errorf("reading %s: %w", MetadataFile, err)
 	}
 	r.Closed = r.Metadata.End != nil
-	r.Sealed = r.Metadata.Sealed
+	_, err = os.Lstat(filepath.Join(dir, SumsFile))
+	r.Sealed = r.Metadata.Sealed && err == nil // a crash amid sealing leaves the first alone
 	return r, nil
 }
 

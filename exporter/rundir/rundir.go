@@ -61,6 +61,10 @@ type Meta struct {
 	Upstream string
 	// Config is written as JSON with the values of secret-looking keys redacted.
 	Config any
+	// Run and Experiment are of `omnitap run`: what is known ahead of the first request,
+	// and the bytes of experiment.yaml. Nil elsewhere.
+	Run        *RunInfo
+	Experiment []byte
 
 	// BufferBytes bounds the lines that wait for the disk; an eighth of it each is
 	// kept for requests.jsonl, sessions.jsonl and quality.jsonl, so that events
@@ -118,9 +122,18 @@ func create(dir string, meta Meta, open opener) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = writeMetadata(dir, metadata)
+	if meta.Experiment != nil && metadata.Run != nil && metadata.Run.Experiment != nil {
+		metadata.Run.Experiment.SHA256, err = writeExperiment(dir, meta.Experiment)
+	}
+	room := int64(growth)
+	if metadata.Run != nil {
+		room = runGrowth
+	}
 	if err == nil {
-		err = reserveMetadata(dir)
+		err = writeMetadata(dir, metadata)
+	}
+	if err == nil {
+		err = reserveMetadata(dir, room)
 	}
 	if err != nil {
 		return nil, errors.Join(err, closeAll(files))

@@ -9,17 +9,23 @@ import (
 
 // Topology replaces topology.json, in one step, with what is known of the server's
 // processes and of what watched them.
-func (w *Writer) Topology(v any) error {
+func (w *Writer) Topology(v any) error { return w.put(TopologyFile, v) }
+
+// Calibration writes calibration.json.
+func (w *Writer) Calibration(v any) error { return w.put(CalibrationFile, v) }
+
+// put replaces a file of JSON in one step.
+func (w *Writer) put(name string, v any) error {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
-		return fmt.Errorf("encoding %s: %w", TopologyFile, err)
+		return fmt.Errorf("encoding %s: %w", name, err)
 	}
-	next := filepath.Join(w.dir, "."+TopologyFile+".next")
+	next := filepath.Join(w.dir, "."+name+".next")
 	if err := os.WriteFile(next, append(text, '\n'), 0o600); err != nil {
-		return fmt.Errorf("writing %s: %w", TopologyFile, err)
+		return fmt.Errorf("writing %s: %w", name, err)
 	}
-	if err := os.Rename(next, filepath.Join(w.dir, TopologyFile)); err != nil {
-		return fmt.Errorf("replacing %s: %w", TopologyFile, err)
+	if err := os.Rename(next, filepath.Join(w.dir, name)); err != nil {
+		return fmt.Errorf("replacing %s: %w", name, err)
 	}
 	return nil
 }

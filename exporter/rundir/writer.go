@@ -32,13 +32,14 @@ type Stats struct {
 
 // Writer is an open run directory. All methods may be called concurrently.
 type Writer struct {
-	dir      string
-	log      *slog.Logger
-	metadata Metadata
-	requests lane
-	events   lane
-	sessions lane
-	quality  lane
+	dir        string
+	log        *slog.Logger
+	describing sync.Mutex // protects metadata
+	metadata   Metadata
+	requests   lane
+	events     lane
+	sessions   lane
+	quality    lane
 
 	wake chan struct{}
 	stop chan struct{}
@@ -190,6 +191,8 @@ func (w *Writer) finish() error {
 	for _, l := range w.lanes() {
 		errs = append(errs, w.finishLane(l))
 	}
+	w.describing.Lock()
+	defer w.describing.Unlock()
 	w.metadata.end(w.Stats())
 	errs = append(errs, writeMetadata(w.dir, w.metadata), syncDir(w.dir))
 	return errors.Join(errs...)

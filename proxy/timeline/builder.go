@@ -99,6 +99,7 @@ type Builder struct {
 	textBytes int64
 	textUnits int64
 	lastText  int64
+	snapshot  bool // the text at hand stands for all text so far
 	reasoning Reasoning
 	reasonAt  int64
 	tool      bool
@@ -229,7 +230,7 @@ func (b *Builder) setAt(p point, at place) {
 		return
 	}
 	b.at[p] = at
-	if b.ready {
+	if b.ready && p != pTerm { // Finish tells of the end, with its state
 		b.emit(eventNames[p], at, Event{})
 	}
 }
@@ -282,7 +283,7 @@ func (b *Builder) Identify() {
 	}
 	b.ready = true
 	for p, at := range b.at {
-		if at.mono != 0 {
+		if at.mono != 0 && point(p) != pTerm {
 			b.emit(eventNames[p], at, Event{})
 		}
 	}
@@ -431,8 +432,12 @@ func (b *Builder) addText(p []byte, off int64) {
 // chunkOut sends a chunk's event out and waits for its write.
 func (b *Builder) chunkOut(name string, n, off, size, frames int64, text bool) {
 	e := Event{ChunkID: N(n), Bytes: N(size)}
+	if text && b.snapshot {
+		e.Status = "snapshot"
+	}
 	if !text && b.snd != nil && b.snd.opaque == 0 {
-		e.Samples, e.Rate, e.Channels = N(frames), Positive(int64(b.snd.format.Rate)), Positive(int64(b.snd.format.Channels))
+		rate, _ := b.snd.rate()
+		e.Samples, e.Rate, e.Channels = N(frames), Positive(int64(rate)), Positive(int64(b.snd.format.Channels))
 	}
 	b.emit(name, place{b.now, off}, e)
 	if !b.id.Replay && len(b.pending) < 4096 {

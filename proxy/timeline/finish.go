@@ -57,6 +57,7 @@ func (b *Builder) FinishOpaque(reason string) {
 	r.Quality = Quality{Verdict: "not_measured", Failed: []string{}, NotMeasured: []string{}}
 	r.Flags = b.flagList()
 	b.unmeasured(r)
+	b.emit("terminal", b.at[pTerm], Event{Status: Text(state), Bytes: N(b.bytesDown)})
 	if b.sink != nil {
 		b.sink.Record(r)
 	}

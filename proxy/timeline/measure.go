@@ -144,8 +144,8 @@ func (b *Builder) soundTiming(r *Record, s *sound, frames int64, counted bool) {
 	}
 	r.AudioGapMS = gaps(s.chunks)
 	if counted && frames > 0 && b.at[pAudio].mono != 0 {
-		in := b.arrivals()
-		r.Playback = playback(in)
+		in := b.arrivals(b.at[pAudio].mono)
+		r.Playback = playback(in, b.arrivals(s.chunks[0].mono))
 		rate, _ := s.rate()
 		r.Playback.FirstChunkMS = 1000 * float64(s.chunks[0].frames) / float64(rate)
 		if b.turn != nil && paced(in) {
@@ -154,18 +154,21 @@ func (b *Builder) soundTiming(r *Record, s *sound, frames int64, counted bool) {
 	}
 }
 
-// arrivals lists the sound by its arrival; what came up to t_audio is one.
-func (b *Builder) arrivals() []arrival {
+// arrivals lists the sound by its arrival since a moment; what came up to it, and the
+// chunk that it lies in, is one.
+func (b *Builder) arrivals(from int64) []arrival {
 	rate, _ := b.snd.rate()
 	var in []arrival
+	begun := false
 	for _, c := range b.snd.chunks {
-		a := arrival{ms: float64(c.mono-b.at[pAudio].mono) / 1e6, seconds: float64(c.frames) / float64(rate)}
-		if n := len(in); n > 0 && (a.ms <= 0 || in[n-1].ms == a.ms) {
+		a := arrival{ms: float64(c.mono-from) / 1e6, seconds: float64(c.frames) / float64(rate)}
+		if !begun {
+			a.ms, begun = 0, c.mono >= from
+		}
+		if n := len(in); n > 0 && in[n-1].ms == a.ms {
 			in[n-1].seconds += a.seconds
-			in[n-1].ms = max(0, a.ms)
 			continue
 		}
-		a.ms = max(0, a.ms)
 		in = append(in, a)
 	}
 	return in

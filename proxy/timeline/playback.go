@@ -44,18 +44,19 @@ func minPrebuffer(in []arrival) float64 {
 	return need
 }
 
-// playback reckons the simulated player of contract section 3.
-func playback(in []arrival) *Playback {
+// playback reckons the simulated player of contract section 3. in is since t_audio,
+// since the same since the first chunk, which is where vLLM-Omni's clock begins.
+func playback(in, since []arrival) *Playback {
 	p := &Playback{Continuity: map[string]bool{}}
 	p.Underruns, p.StallMS, p.LongestStallMS = player(in, 0)
 	p.MinPrebufferMS = minPrebuffer(in)
 	for _, ms := range prebuffers {
 		p.Continuity[itoa(ms)] = p.MinPrebufferMS <= float64(ms)+1e-6
 	}
-	if len(in) > 1 {
+	if len(since) > 1 {
 		late := math.Inf(-1)
 		var sound float64
-		for i, a := range in {
+		for i, a := range since {
 			if i > 0 {
 				late = max(late, a.ms-sound)
 			}

@@ -107,6 +107,10 @@ type Record struct {
 	BytesUp    int64  `json:"bytes_up"`
 	BytesDown  int64  `json:"bytes_down"`
 
+	// RunPhase is the part of an `omnitap run` that it began in, warmup or measured, empty
+	// elsewhere.
+	RunPhase string `json:"run_phase,omitempty"`
+
 	Stages       []Stage    `json:"stages"`
 	Transfers    []Transfer `json:"transfers"`
 	CriticalPath []PathStep `json:"critical_path"`

@@ -130,7 +130,7 @@ func TestSampleValues(t *testing.T) {
 func TestPlayback(t *testing.T) {
 	// 100 ms of sound each; the third comes 150 ms late
 	in := []arrival{{0, .1}, {100, .1}, {350, .1}, {400, .1}}
-	got := playback(in)
+	got := playback(in, in)
 	want := &Playback{
 		Underruns: 1, StallMS: 150, LongestStallMS: 150, MinPrebufferMS: 150,
 		Continuity: map[string]bool{"0": false, "50": false, "100": false, "200": true},
@@ -139,12 +139,12 @@ func TestPlayback(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	if got := playback(in[:1]); got.VLLMOmni != nil || got.Underruns != 0 || !got.Continuity["0"] {
+	if got := playback(in[:1], in[:1]); got.VLLMOmni != nil || got.Underruns != 0 || !got.Continuity["0"] {
 		t.Errorf("one arrival: %+v", got)
 	}
 	// a stall moves the rest: the fourth chunk is not late again for ours, but is for vLLM-Omni's definition
 	in = []arrival{{0, .1}, {300, .1}, {400, .1}}
-	if got := playback(in); got.Underruns != 1 || got.StallMS != 200 || got.VLLMOmni.MaxLateMS != 200 {
+	if got := playback(in, in); got.Underruns != 1 || got.StallMS != 200 || got.VLLMOmni.MaxLateMS != 200 {
 		t.Errorf("%+v", got)
 	}
 }

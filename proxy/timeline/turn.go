@@ -102,7 +102,9 @@ func (b *Builder) Snapshot(p []byte, off int64) {
 		return
 	}
 	b.text, b.textBytes, b.textHead = sha256.New(), 0, b.textHead[:0]
+	b.snapshot = true
 	b.addText(p, off)
+	b.snapshot = false
 }
 
 // Marker notes the turn's end marker, whose last byte is off.
@@ -141,6 +143,7 @@ func (b *Builder) Cancelled(mono int64, by string) {
 	if b.cancel == nil {
 		b.cancel = &Cancel{AtNS: mono, By: by}
 		b.cancelChunks, b.cancelFrames = b.heardSoFar()
+		b.emit("cancel", place{mono, 0}, Event{Status: Text(by)})
 	}
 }
 
