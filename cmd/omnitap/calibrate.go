@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/load"
 	"github.com/omnitap/omnitap/exporter/calibration"
+	"github.com/omnitap/omnitap/exporter/experiment"
 )
 
 // calibrateFlags are the flags of calibrate, and those of run's calibration.
@@ -33,6 +35,10 @@ type calibrateFlags struct {
 	limit       time.Duration
 	json        bool
 	seed        uint64
+	// captures, times and timeout are an experiment's.
+	captures []string
+	times    []time.Duration
+	timeout  time.Duration
 }
 
 func calibrateCmd(a *app) *cobra.Command {
@@ -68,7 +74,7 @@ func (f *calibrateFlags) own(fl flagSet) {
 	fl.IntVar(&f.concurrency, "concurrency", 4, "requests at once")
 	fl.Float64Var(&f.rate, "rate", 0, "requests a second, at random times, instead of so many at once")
 	fl.StringVar(&f.budget, "budget", "1%", "the most that the probes may cost of any metric that decides")
-	fl.StringVar(&f.onOver, "on-over", "stop", "over budget: stop, or trim (take the costliest family away and begin again)")
+	fl.StringVar(&f.onOver, "on-over", "stop", "over budget: stop, trim (take the costliest family away and begin again), or report (go on all the same)")
 	fl.IntVar(&f.minPairs, "min-pairs", calibration.DefaultMinPairs, "pairs of blocks before the first look")
 	fl.IntVar(&f.maxPairs, "max-pairs", calibration.DefaultMaxPairs, "pairs of blocks at most")
 	fl.DurationVar(&f.limit, "max-duration", 0, "begin no pair of blocks after this long, 0 for no limit")
@@ -106,8 +112,10 @@ func (f *calibrateFlags) asked() (calibration.Config, error) {
 	if err != nil {
 		return calibration.Config{}, fmt.Errorf("--budget: %w", err)
 	}
-	if f.onOver != "stop" && f.onOver != "trim" {
-		return calibration.Config{}, fmt.Errorf("--on-over must be stop or trim, not %q", f.onOver)
+	switch f.onOver {
+	case experiment.OnOverStop, experiment.OnOverTrim, experiment.OnOverReport:
+	default:
+		return calibration.Config{}, fmt.Errorf("--on-over must be stop, trim or report, not %q", f.onOver)
 	}
 	if f.block < 1 {
 		return calibration.Config{}, fmt.Errorf("--block must be at least 1, not %d", f.block)
@@ -197,7 +205,7 @@ func (a *app) calibrated(ctx context.Context, f *calibrateFlags, args []string) 
 	done := make(chan error, 1)
 	go func() { done <- relay.run(serving) }()
 	c := &calibrator{
-		cfg: cfg, trim: f.onOver == "trim", limit: f.limit, probes: f.Stages, driver: driver, relay: relay, kept: kept,
+		cfg: cfg, trim: f.onOver == experiment.OnOverTrim, limit: f.limit, probes: f.Stages, driver: driver, relay: relay, kept: kept,
 		say: func(line string) { _, _ = fmt.Fprintln(a.errOut, "calibration:", line) },
 	}
 	result, err := c.run(ctx)
@@ -217,18 +225,28 @@ func (f *calibrateFlags) driver(args []string, out io.Writer) (blockDriver, erro
 		return &commandDriver{args: args, out: out}, nil
 	}
 	d := &loadDriver{set: load.Demo(), what: "the built-in chat"}
-	if f.requests != "" {
-		set, err := load.FromCaptures([]string{f.requests})
+	if from := append(slices.Clone(f.captures), nonEmpty(f.requests)...); len(from) > 0 {
+		set, err := load.FromCaptures(from)
 		if err != nil {
 			return nil, err
 		}
-		d.set, d.what = set, f.requests
+		d.set, d.what = set, strings.Join(from, ", ")
 	}
-	d.plan = load.Plan{Requests: f.block, Concurrency: f.concurrency, Seed: f.seed, Timeout: f.Deadline}
-	if f.rate > 0 {
+	d.plan = load.Plan{Requests: f.block, Concurrency: f.concurrency, Seed: f.seed, Timeout: f.timeout}
+	switch {
+	case f.rate > 0:
 		d.plan.Concurrency, d.plan.Rate = 0, f.rate
+	case len(f.times) > 0:
+		d.plan.Concurrency, d.plan.Times = 0, f.times
 	}
 	return d, d.plan.Validate()
+}
+
+func nonEmpty(s string) []string {
+	if s == "" {
+		return nil
+	}
+	return []string{s}
 }
 
 // writeJSON writes a file of a run directory.

@@ -4,7 +4,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/omnitap/omnitap/exporter/experiment"
 	"github.com/omnitap/omnitap/exporter/rundir"
+	"github.com/omnitap/omnitap/proxy/tap"
 	"github.com/omnitap/omnitap/proxy/timeline"
 )
 
@@ -22,16 +24,15 @@ type phases struct {
 	// beginning; 0 and 0 for none.
 	requests int
 	lasts    time.Duration
-	// stop is told when enough is measured: so many requests have ended.
-	enough int
-	stop   func(why string)
+	// progress is told whenever a request of the measured phase has ended; nil for nobody.
+	progress func(experiment.Progress)
 
 	mu       sync.Mutex // protects what follows
 	begun    int
 	first    int64 // t_in of the first request
 	switched int64 // when the measured phase began, 0 for not yet
 	last     int64
-	ended    int
+	so       experiment.Progress
 	of       map[string][]string // phases of requests under way, by id
 }
 
@@ -78,16 +79,32 @@ func (p *phases) Record(r *timeline.Record) {
 	if c.Points.TTerm != nil {
 		p.last = max(p.last, *c.Points.TTerm)
 	}
-	var reached bool
+	tell := c.RunPhase == phaseMeasured && p.progress != nil
 	if c.RunPhase == phaseMeasured {
-		p.ended++
-		reached = p.enough > 0 && p.ended == p.enough
+		p.so.Ended++
+		if c.Terminal.State != timeline.Success {
+			p.so.Failed++
+		}
+		if c.Terminal.State == timeline.WorkerLost {
+			p.so.WorkerLost++
+		}
 	}
 	p.mu.Unlock()
 	p.next.Record(&c)
-	if reached && p.stop != nil {
-		p.stop("enough requests were measured")
+	if tell {
+		p.progress(p.far(tap.Monotonic()))
 	}
+}
+
+// far is how far the measured phase has come at a time.
+func (p *phases) far(now int64) experiment.Progress {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	so := p.so
+	if p.switched > 0 {
+		so.Elapsed = time.Duration(now - p.switched)
+	}
+	return so
 }
 
 // Session is part of timeline.Sink.

@@ -109,6 +109,19 @@ func (s *surroundings) groups() (g foreign.Groups) {
 	return g
 }
 
+// peak is how many cores others have taken at most so far, nil where that is not known.
+func (s *surroundings) peak() *float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sampler == nil {
+		return nil
+	}
+	if p := s.sampler.Summary().Peak; p != nil {
+		return &p.Cores
+	}
+	return nil
+}
+
 // loadBy names the process that makes the load.
 func (s *surroundings) loadBy(pid int) {
 	s.mu.Lock()
