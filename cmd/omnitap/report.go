@@ -5,7 +5,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/omnitap/omnitap/exporter/report"
 	"github.com/omnitap/omnitap/exporter/rundir"
 )
 
@@ -23,13 +22,7 @@ func reportCmd(a *app) *cobra.Command {
 			if !run.Closed {
 				_, _ = fmt.Fprintln(a.errOut, "omnitap: the run was not closed: it may be running, or a crash ended it")
 			}
-			t := report.Tables(run.Records())
-			t.AddSessions(run.Sessions())
-			t.AddQuality(run.Quality())
-			if asJSON {
-				return exitWith(exitEnvironment, t.WriteJSON(a.out))
-			}
-			return exitWith(exitEnvironment, t.Render(a.out))
+			return exitWith(exitEnvironment, runTables(a.out, run, asJSON))
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")

@@ -3,7 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"iter"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/omnitap/omnitap/exporter/experiment"
@@ -54,50 +57,77 @@ func measuredOf(records iter.Seq2[*timeline.Record, error]) iter.Seq2[*timeline.
 }
 
 // tables prints what was measured.
-func (m *measurement) tables(run *rundir.Run) error {
+func (m *measurement) tables(run *rundir.Run) error { return runTables(m.a.out, run, m.f.json) }
+
+// runTables prints the tables of a run directory, above them what was asked and what the
+// figures are worth. The warm-up is in no table.
+func runTables(w io.Writer, run *rundir.Run, asJSON bool) error {
 	t := report.Tables(measuredOf(run.Records()))
 	t.AddSessions(run.Sessions())
 	t.AddQuality(run.Quality())
-	if m.f.json {
-		return t.WriteJSON(m.a.out)
+	if asJSON {
+		return t.WriteJSON(w)
 	}
-	for _, line := range m.head(run) {
-		if _, err := fmt.Fprintln(m.a.out, line); err != nil {
+	for _, line := range headOf(run) {
+		if _, err := fmt.Fprintln(w, line); err != nil {
 			return err
 		}
 	}
-	return t.Render(m.a.out)
+	return t.Render(w)
 }
 
-// head is what stands above the tables: what was asked, and what the figures are worth.
-func (m *measurement) head(run *rundir.Run) (lines []string) {
+// experimentOf is a run's experiment, that which asks nothing for an exploratory one.
+func experimentOf(run *rundir.Run) (experiment.Experiment, error) {
+	info := run.Metadata.Run
+	if info == nil || info.Experiment == nil {
+		return experiment.Default(), nil
+	}
+	if err := rundir.CheckExperiment(run.Dir, &run.Metadata); err != nil {
+		return experiment.Default(), err
+	}
+	text, err := os.ReadFile(filepath.Join(run.Dir, rundir.ExperimentFile))
+	if err != nil {
+		return experiment.Default(), err
+	}
+	return experiment.Parse(text)
+}
+
+// headOf is what stands above the tables, nothing for a directory that `omnitap run` did
+// not make.
+func headOf(run *rundir.Run) (lines []string) {
 	info := run.Metadata.Run
 	if info == nil {
 		return nil
 	}
-	if info.Exploratory {
+	e, err := experimentOf(run)
+	switch {
+	case err != nil:
+		lines = append(lines, "experiment: "+err.Error())
+	case info.Exploratory:
 		lines = append(lines, "exploratory: no experiment was written down ahead of the first request")
-	} else {
-		lines = append(lines, fmt.Sprintf("question: %s (%s)", info.Experiment.Question, info.Experiment.Primary))
-		if open := m.q.e.Exploratory(); len(open) > 0 {
+	default:
+		lines = append(lines, fmt.Sprintf("question: %s (%s)", e.Question, e.Primary))
+		if open := e.Exploratory(); len(open) > 0 {
 			lines = append(lines, "not settled ahead, so exploratory: "+strings.Join(open, ", "))
 		}
 	}
-	switch {
-	case info.Calibration != nil:
-		line := fmt.Sprintf("probes: %s (%.3g %%)", info.Calibration.Verdict, 100*info.Calibration.Budget)
-		if len(info.Calibration.Trimmed) > 0 {
-			line += ", without " + strings.Join(info.Calibration.Trimmed, ", ")
-		}
-		lines = append(lines, line)
-	case info.NoCalibration != "":
-		lines = append(lines, "probes: not calibrated: "+info.NoCalibration)
-	}
-	lines = append(lines, "foreign CPU: "+info.Contamination+because(info.ContaminationWhy))
-	if g := m.goodput(run); g != nil {
+	lines = append(lines, "state: "+info.State+because(info.Reason))
+	lines = append(lines, probesLine(info), "foreign CPU: "+info.Contamination+because(info.ContaminationWhy))
+	if g := goodputOf(run, &e); g != nil {
 		lines = append(lines, goodputLine(g))
 	}
-	return lines
+	return append(lines, "")
+}
+
+// probesLine is what is known of the probes' cost.
+func probesLine(info *rundir.RunInfo) string {
+	switch c := info.Calibration; {
+	case c != nil && len(c.Trimmed) > 0:
+		return fmt.Sprintf("probes: %s (%.3g %%), without %s", c.Verdict, 100*c.Budget, strings.Join(c.Trimmed, ", "))
+	case c != nil:
+		return fmt.Sprintf("probes: %s (%.3g %%)", c.Verdict, 100*c.Budget)
+	}
+	return "probes: not calibrated" + because(info.NoCalibration)
 }
 
 func because(why string) string {
@@ -107,14 +137,23 @@ func because(why string) string {
 	return " (" + why + ")"
 }
 
-// goodput counts the measured requests within the SLO, nil without one.
-func (m *measurement) goodput(run *rundir.Run) *experiment.Goodput {
-	spans := m.ph.spans()
-	if m.q.e.SLO.Empty() || len(spans) == 0 {
+// windowOf is the measured phase, CLOCK_MONOTONIC nanoseconds.
+func windowOf(run *rundir.Run) (start, end int64, ok bool) {
+	for _, p := range run.Metadata.Run.Phases {
+		if p.Name == phaseMeasured {
+			return p.StartNS, p.EndNS, true
+		}
+	}
+	return 0, 0, false
+}
+
+// goodputOf counts the measured requests within the SLO, nil without one.
+func goodputOf(run *rundir.Run, e *experiment.Experiment) *experiment.Goodput {
+	start, end, ok := windowOf(run)
+	if e.SLO.Empty() || !ok {
 		return nil
 	}
-	last := spans[len(spans)-1]
-	g := m.q.e.SLO.Goodput(measuredOf(run.Records()), last.StartNS, last.EndNS)
+	g := e.SLO.Goodput(measuredOf(run.Records()), start, end)
 	return &g
 }
 
@@ -128,25 +167,21 @@ func goodputLine(g *experiment.Goodput) string {
 
 // verdict is an error where the run's figures are not to be used.
 func (m *measurement) verdict(run *rundir.Run) error {
-	var why []string
 	info := run.Metadata.Run
-	switch {
-	case info == nil:
+	if info == nil {
 		return errors.New("metadata.json says nothing of the run")
-	case info.State != "complete" && info.State != "stopped":
+	}
+	var why []string
+	if info.State != "complete" && info.State != "stopped" {
 		why = append(why, "the run is "+info.State+because(info.Reason))
 	}
 	if info.Contamination == string(foreign.Contaminated) {
 		why = append(why, "contaminated"+because(info.ContaminationWhy))
 	}
-	spans := m.ph.spans()
-	if len(spans) == 0 {
-		why = append(why, "no request came through the relay")
-	} else {
-		last := spans[len(spans)-1]
-		if reason, ok := m.q.e.Allows(m.q.e.SLO.Goodput(measuredOf(run.Records()), last.StartNS, last.EndNS)); !ok {
-			why = append(why, reason)
-		}
+	if start, end, ok := windowOf(run); !ok {
+		why = append(why, "no request was measured")
+	} else if reason, ok := m.q.e.Allows(m.q.e.SLO.Goodput(measuredOf(run.Records()), start, end)); !ok {
+		why = append(why, reason)
 	}
 	if len(why) == 0 {
 		return nil
