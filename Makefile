@@ -37,8 +37,8 @@ clients:
 	@testdata/clients/install.sh
 
 .PHONY: build
-build: ## build bin/omnitap
-	CGO_ENABLED=1 go build -trimpath -o bin/omnitap ./cmd/omnitap
+build: ## build bin/omnitap; without the driver's library its functions are looked up only where it is there (lazy)
+	CGO_ENABLED=1 CGO_CFLAGS='-O2 -g -Wno-deprecated-declarations' go build -trimpath -ldflags '-extldflags=-Wl,-z,lazy' -o bin/omnitap ./cmd/omnitap
 
 .PHONY: build-nocgo
 build-nocgo: ## build bin/omnitap-nocgo: static, without the GPU sampler
@@ -111,7 +111,7 @@ fuzz: ## run every fuzz target for FUZZTIME
 
 .PHONY: bench
 bench: ## benchmarks: readers, probes (as root), join, and relays side by side: BENCH, BENCHTIME, RELAYTIME, COUNT
-	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) ./proxy/... ./probes/... ./exporter/join/...
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) ./proxy/... ./probes/... ./exporter/join/... ./exporter/verify/...
 	go test -run '^$$' -bench '$(BENCH)' -benchtime $(RELAYTIME) -count $(COUNT) ./cmd/omnitap
 
 .PHONY: bench-once

@@ -4,6 +4,7 @@ package probes
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/cilium/ebpf/link"
@@ -32,9 +33,7 @@ func (s *Set) footprint() footprint {
 		if f.kernel == nil {
 			continue
 		}
-		for id, what := range f.kernel.Attachments() {
-			p.links[id] = what
-		}
+		maps.Copy(p.links, f.kernel.Attachments())
 		p.traps = append(p.traps, places(f, &s.maps)...)
 	}
 	return p

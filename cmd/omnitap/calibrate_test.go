@@ -64,7 +64,7 @@ func TestCalibrateDemo(t *testing.T) {
 		t.Errorf("%+v", f.Result)
 	}
 	wantBlocks(t, &f.Attempts[0], 8)
-	if got := string(readFile(t, filepath.Join(dir, calibrationFile))); got != out {
+	if got := readFile(t, filepath.Join(dir, calibrationFile)); got != out {
 		t.Errorf("%s holds something else than was printed", calibrationFile)
 	}
 	wantMode(t, filepath.Join(dir, calibrationFile), 0o600)
@@ -130,7 +130,7 @@ func TestCalibrateRefuses(t *testing.T) {
 	if code, out, errOut := runApp(t, "calibrate", "--upstream", "http://127.0.0.1:1"); code != exitEnvironment || out != "" || !strings.Contains(errOut, "no stage process was found") {
 		t.Errorf("no server: exit %d, %q, %q", code, out, errOut)
 	}
-	for text, want := range map[string]float64{"1%": 0.01, "0.01": 0.01, " 2.5 % ": 0.025} {
+	for text, want := range map[string]float64{"1%": 0.01, "0.01": 0.01, "2.5 %": 0.025} {
 		if got, err := share(text); err != nil || got != want {
 			t.Errorf("share %q is %v, %v", text, got, err)
 		}

@@ -48,7 +48,6 @@ type calibrator struct {
 	kept    *keeper
 	say     func(string)
 	procs   []event.Process
-	cpuWhy  string
 	left    string // what the last detachment left, calibration.Verified for nothing
 	trimmed []calibration.Trim
 }

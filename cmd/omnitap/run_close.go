@@ -33,8 +33,7 @@ func (m *measurement) close(ended error) error {
 	}
 	_, _ = fmt.Fprintln(where, m.f.Out)
 	if ended != nil || sealed != nil {
-		var code *exitError
-		if errors.As(ended, &code) {
+		if code, ok := errors.AsType[*exitError](ended); ok {
 			return exitWith(code.code, errors.Join(ended, sealed))
 		}
 		return exitWith(exitUnusable, errors.Join(ended, sealed))

@@ -50,7 +50,7 @@ func (m *measurement) load(ctx context.Context) error {
 	}
 	quiet()
 	// What was not sampled is said in the run's own account.
-	_ = <-watched
+	<-watched
 	end()
 	return errors.Join(err, <-done)
 }

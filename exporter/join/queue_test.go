@@ -43,7 +43,7 @@ func resultOf(id string, stage int) string {
 // queuedAsk is a request that came to the relay 1 ms before sec, and whose audio it had at a
 // time.
 func queuedAsk(id string, audio int64) Ask {
-	in, up := int64(sec-1_000_000), int64(sec-500_000)
+	var in, up int64 = sec - 1_000_000, sec - 500_000
 	return Ask{RequestID: id, Flow: "chat", Points: timeline.Points{TIn: &in, TBody: &in, TUp: &up, TAudio: &audio, TTerm: &audio}}
 }
 
@@ -72,12 +72,20 @@ func TestQueuePath(t *testing.T) {
 	q.sort(0)
 	x := q.join().Request(queuedAsk("r1", sec+51_000_000))
 	want := []Gap{
-		{"relay", 500_000}, {"api_in", 499_000}, {"submit", 10_000 + 1000},
-		{"thinker.compute", 19_990_000 - 1000}, {"thinker->api.in_flight", 2_000_000 + 1000}, {"api.forward", 3_000_000 - 1000},
-		{"thinker->talker.in_flight", 10_000 + 1000}, {"talker.compute", 19_990_000 - 1000},
-		{"talker->api.in_flight", 10_000 + 1000}, {"api.forward", 990_000 - 1000},
-		{"talker->code2wav.in_flight", 10_000 + 1000}, {"code2wav.compute", 3_990_000 - 1000},
-		{"code2wav->api.in_flight", 10_000 + 1000}, {"api_out", 990_000},
+		{"relay", 500_000},
+		{"api_in", 499_000},
+		{"submit", 10_000 + 1000},
+		{"thinker.compute", 19_990_000 - 1000},
+		{"thinker->api.in_flight", 2_000_000 + 1000},
+		{"api.forward", 3_000_000 - 1000},
+		{"thinker->talker.in_flight", 10_000 + 1000},
+		{"talker.compute", 19_990_000 - 1000},
+		{"talker->api.in_flight", 10_000 + 1000},
+		{"api.forward", 990_000 - 1000},
+		{"talker->code2wav.in_flight", 10_000 + 1000},
+		{"code2wav.compute", 3_990_000 - 1000},
+		{"code2wav->api.in_flight", 10_000 + 1000},
+		{"api_out", 990_000},
 	}
 	if !slices.EqualFunc(x.Path, want, func(a, b Gap) bool { return a.Name == b.Name && max(a.NS-b.NS, b.NS-a.NS) <= 1000 }) {
 		t.Errorf("got  %v (%s)\nwant %v", x.Path, x.PathWhy, want)
