@@ -25,8 +25,10 @@ type runFlags struct {
 	set func(string) bool
 }
 
-func runCmd(a *app) *cobra.Command {
-	f := &runFlags{}
+func runCmd(a *app) *cobra.Command { return (&runFlags{}).command(a) }
+
+// command is the command that fills in the flags.
+func (f *runFlags) command(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run --upstream URL [--experiment FILE] [-- CMD…]",
 		Short: "one benchmark run: ledger, calibration, load, seal, tables",

@@ -239,3 +239,25 @@ func TestCostliest(t *testing.T) {
 		t.Errorf("got %q of nothing", got)
 	}
 }
+
+// TestRender: the table has a line a metric, and tells why nothing is known of some.
+func TestRender(t *testing.T) {
+	w := newWorld(3)
+	w.noise, w.block = 0.01, 0.002
+	f := File{Config: Config{Budget: 0.02}.WithDefaults(), Source: "a made server", Result: Judge(w.run(16, 0), Config{Budget: 0.02}), Trimmed: []Trim{{"sched", "its own budget"}}}
+	var out strings.Builder
+	if err := f.Render(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"probe overhead: within budget (budget 2 %, 8 pairs of blocks; a made server)\n", "without sched: its own budget\n", "│ ttfa        │ p50         │",
+		"98.3 % INTERVAL", "(inconclusive)", "ttft p99, ttfa p99, jct p99: in a block, the 0.99-quantile of 16 values",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+	if strings.Contains(out.String(), "NaN") {
+		t.Errorf("a number that is none:\n%s", out.String())
+	}
+}

@@ -39,20 +39,35 @@ func (f *File) Render(w io.Writer) error {
 		m := &r.Metrics[i]
 		t.AppendRow(table.Row{m.Name, m.Statistic, value(m.Without, m.Unit), value(m.With, m.Unit), percent(m.Change.Estimate), interval(&m.Change), interval(&m.NoiseFloor), m.words()})
 	}
-	_, err := fmt.Fprintln(w, t.Render())
+	_, err := fmt.Fprintln(w, strings.Join(append([]string{t.Render(), "verdicts in brackets do not decide"}, r.reasons()...), "\n"))
 	return err
 }
 
-// words is the verdict, with the reason where nothing is known.
+// reasons says of which metrics nothing is known, and why, a line a reason.
+func (r *Result) reasons() (lines []string) {
+	var order []string
+	of := map[string][]string{}
+	for i := range r.Metrics {
+		m := &r.Metrics[i]
+		if why := m.Change.Why; why != "" && m.Verdict != NotMeasured {
+			if of[why] == nil {
+				order = append(order, why)
+			}
+			of[why] = append(of[why], m.Name+" "+m.Statistic)
+		}
+	}
+	for _, why := range order {
+		lines = append(lines, strings.Join(of[why], ", ")+": "+why)
+	}
+	return lines
+}
+
+// words is the verdict.
 func (m *Metric) words() string {
-	v := string(m.Verdict)
 	if !m.Decides {
-		v = "(" + v + ")"
+		return "(" + string(m.Verdict) + ")"
 	}
-	if m.Verdict == Inconclusive && m.Change.Why != "" {
-		v += ": " + m.Change.Why
-	}
-	return v
+	return string(m.Verdict)
 }
 
 func value(v *float64, unit string) string {

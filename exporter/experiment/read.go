@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,8 +13,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxFile bounds experiment.yaml.
-const maxFile = 1 << 20
+// maxFile bounds experiment.yaml: the library compares each key with each other one.
+const maxFile = 256 << 10
 
 // Read reads and checks an experiment.
 func Read(r io.Reader) (Experiment, error) {
@@ -54,6 +55,9 @@ func Parse(text []byte) (Experiment, error) {
 	if e.Workload.Concurrency == 0 && e.Workload.Rate == 0 && len(e.Workload.Times) == 0 {
 		e.Workload.Concurrency = DefaultConcurrency
 	}
+	if cut := fractions(root.Content[0], reflect.TypeFor[Experiment]()); len(cut) > 0 {
+		return Experiment{}, fmt.Errorf("the experiment: %s", some(cut))
+	}
 	e.source = bytes.Clone(text)
 	for i := 0; i < len(root.Content[0].Content); i += 2 {
 		e.given = append(e.given, root.Content[0].Content[i].Value)
@@ -73,15 +77,26 @@ func Parse(text []byte) (Experiment, error) {
 }
 
 // unknown is how the library says that a key is unknown.
-var unknown = regexp.MustCompile(`field (.*) not found in type \S+`)
+var unknown = regexp.MustCompile(`field (.*?) not found in type [^\s;]+`)
 
 // plain makes one line of the library's errors, in the words of the file.
 func plain(err error) error {
+	list := []string{strings.TrimPrefix(err.Error(), "yaml: ")}
 	if t, ok := errors.AsType[*yaml.TypeError](err); ok {
-		err = errors.New(strings.Join(t.Errors, "; "))
+		list = t.Errors
 	}
-	text := strings.TrimPrefix(err.Error(), "yaml: ")
-	return errors.New(unknown.ReplaceAllString(text, "unknown key $1"))
+	return errors.New(unknown.ReplaceAllString(some(list), "unknown key $1"))
+}
+
+// maxNamed bounds what an error lists.
+const maxNamed = 5
+
+// some makes one line of the first of many.
+func some(list []string) string {
+	if more := len(list) - maxNamed; more > 0 {
+		list = append(list[:maxNamed:maxNamed], fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(list, "; ")
 }
 
 // lineOf is the line of a key, given with dots, or of the nearest one above it that is

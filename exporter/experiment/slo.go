@@ -143,9 +143,9 @@ func (s *SLO) complain(c *complaints) {
 			continue
 		}
 		if l.zero {
-			c.unless(within(*v, 0, math.MaxFloat64), "slo."+l.key, "must be a limit from 0 on, not %v", *v)
+			c.unless(upTo(*v, math.MaxFloat64), "slo."+l.key, "must be a limit from 0 on, not %v", *v)
 		} else {
-			c.unless(*v > 0 && within(*v, 0, math.MaxFloat64), "slo."+l.key, "must be a limit above 0, not %v", *v)
+			c.unless(*v > 0 && upTo(*v, math.MaxFloat64), "slo."+l.key, "must be a limit above 0, not %v", *v)
 		}
 	}
 }

@@ -52,6 +52,6 @@ func (e Experiment) Reached(p Progress) (why string, stop bool) {
 func (s *Stop) complain(c *complaints) {
 	c.unless(s.Requests >= 0 && s.Requests <= maxRequests, "stop.requests", "must lie between 0 and %d, not %d", maxRequests, s.Requests)
 	c.unless(s.Duration >= 0, "stop.duration", "must not be negative, it is %v", s.Duration)
-	c.unless(s.FailureRate == nil || within(*s.FailureRate, 0, 1), "stop.failure_rate", "must be a share from 0 to 1")
+	c.unless(s.FailureRate == nil || upTo(*s.FailureRate, 1), "stop.failure_rate", "must be a share from 0 to 1")
 	c.unless(s.After >= 1 && s.After <= maxRequests, "stop.after", "must lie between 1 and %d, not %d", maxRequests, s.After)
 }

@@ -3,7 +3,6 @@ package experiment
 import (
 	"errors"
 	"fmt"
-	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -54,8 +53,8 @@ var (
 	nameForm = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z._-]{0,63}$`)
 )
 
-// within says that a value is a number from lo to hi.
-func within(v, lo, hi float64) bool { return v >= lo && v <= hi } // false for NaN
+// upTo says that a value is a number from 0 to most.
+func upTo(v, most float64) bool { return v >= 0 && v <= most } // false for NaN
 
 func (e *Experiment) complaints() (c complaints) {
 	c.unless(strings.TrimSpace(e.Question) != "", "question", "is missing: what is the run to answer?")
@@ -68,9 +67,9 @@ func (e *Experiment) complaints() (c complaints) {
 		c.unless(slices.Contains(known, check), "invariants", "has %q, which is no check on the sound: known are %s", check, strings.Join(known, ", "))
 		c.unless(!slices.Contains(e.Invariants[:i], check), "invariants", "has %q twice", check)
 	}
-	c.unless(within(e.AllowedFailureRate, 0, 1), "allowed_failure_rate", "must be a share from 0 to 1, not %v", e.AllowedFailureRate)
+	c.unless(upTo(e.AllowedFailureRate, 1), "allowed_failure_rate", "must be a share from 0 to 1, not %v", e.AllowedFailureRate)
 	c.unless(e.Deadline >= 0, "deadline", "must not be negative, it is %v", e.Deadline)
-	c.unless(e.ForeignCoresLimit > 0 && within(e.ForeignCoresLimit, 0, maxCores), "foreign_cores_limit", "must be a number of cores above 0, not %v", e.ForeignCoresLimit)
+	c.unless(e.ForeignCoresLimit > 0 && upTo(e.ForeignCoresLimit, maxCores), "foreign_cores_limit", "must be a number of cores above 0, not %v", e.ForeignCoresLimit)
 	e.SLO.complain(&c)
 	e.Stop.complain(&c)
 	e.Workload.complain(&c)
@@ -94,7 +93,7 @@ func (w *Workload) complain(c *complaints) {
 	}
 	c.unless(ways == 1, "workload", "must have exactly one of concurrency, rate and times, not %d", ways)
 	c.unless(w.Concurrency >= 0 && w.Concurrency <= maxAtOnce, "workload.concurrency", "must lie between 1 and %d, not %d", maxAtOnce, w.Concurrency)
-	c.unless(within(w.Rate, 0, maxRate), "workload.rate", "must be a number of requests a second up to %g, not %v", maxRate, w.Rate)
+	c.unless(upTo(w.Rate, maxRate), "workload.rate", "must be a number of requests a second up to %g, not %v", maxRate, w.Rate)
 	c.unless(slices.IsSorted(w.Times) && (len(w.Times) == 0 || w.Times[0] >= 0), "workload.times", "must be offsets in ascending order from 0 on")
 	c.unless(len(w.Times) <= maxRequests, "workload.times", "has more than %d", maxRequests)
 	c.unless(w.Timeout >= 0, "workload.timeout", "must not be negative, it is %v", w.Timeout)
@@ -106,7 +105,7 @@ func (p *Phase) complain(c *complaints, key string) {
 }
 
 func (k *Calibration) complain(c *complaints) {
-	c.unless(k.Budget > 0 && k.Budget < 1 && !math.IsNaN(k.Budget), "calibration.budget", "must be a share between 0 and 1, not %v", k.Budget)
+	c.unless(k.Budget > 0 && k.Budget < 1, "calibration.budget", "must be a share between 0 and 1, not %v", k.Budget)
 	c.unless(slices.Contains([]string{OnOverTrim, OnOverStop, OnOverReport}, k.OnOver), "calibration.on_over", "must be trim, stop or report, not %q", k.OnOver)
 	c.unless(k.MaxDuration >= 0, "calibration.max_duration", "must not be negative, it is %v", k.MaxDuration)
 	c.unless(k.Blocks >= leastBlocks && k.Blocks <= mostBlocks && k.Blocks%2 == 0, "calibration.blocks", "must be an even number from %d to %d, not %d", leastBlocks, mostBlocks, k.Blocks)

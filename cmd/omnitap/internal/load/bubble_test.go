@@ -188,6 +188,23 @@ func TestBoundDelaysNothing(t *testing.T) {
 	})
 }
 
+// TestSlotsComeBack: a request that has ended makes room for one more.
+func TestSlotsComeBack(t *testing.T) {
+	at := []time.Duration{0, 0, time.Second, time.Second, 2 * time.Second}
+	within(t, Plan{Times: at}, stalled, func(r *runner, _ context.CancelFunc, ctx context.Context) {
+		r.slots = make(chan struct{}, 4)
+		got, err := r.run(ctx)
+		if err != nil || len(got.Sent) != 5 {
+			t.Fatalf("%d sent: %v", len(got.Sent), err)
+		}
+		for i, s := range got.Sent {
+			if s.SentNS != 1+int64(at[i]) || s.Err != "" {
+				t.Errorf("%+v", s)
+			}
+		}
+	})
+}
+
 // TestContextEnds: what is under way is cut off, what was not sent is not there, and the
 // error says how far it came.
 func TestContextEnds(t *testing.T) {

@@ -263,6 +263,27 @@ func TestServerGoes(t *testing.T) {
 	}
 }
 
+// TestRefusalsInBetween: a server that refuses every other connection is there all the same.
+func TestRefusalsInBetween(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Connection", "close") }))
+	defer s.Close()
+	r, err := newRunner(s.URL, Demo(), Plan{Requests: 3 * maxRefused, Concurrency: 1}, "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dials := 0
+	r.transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if dials++; dials%2 == 0 {
+			return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	}
+	got, err := r.run(t.Context())
+	if err != nil || len(got.Sent) != 3*maxRefused || got.Sent[0].Err != "" || !strings.Contains(got.Sent[1].Err, "refused") {
+		t.Errorf("%d sent, %v", len(got.Sent), err)
+	}
+}
+
 // TestOwnFault: what this process lacks is an error of the run and none of the server's.
 func TestOwnFault(t *testing.T) {
 	r, err := newRunner("http://127.0.0.1:1", Demo(), Plan{Requests: 500, Concurrency: 1}, "p")

@@ -23,10 +23,10 @@ var (
 var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
 // send sends one request and reads its answer to the end. It writes to sent[i] alone.
-func (r *runner) send(run context.Context, stop context.CancelCauseFunc, i int) {
+func (r *runner) send(ctx context.Context, stop context.CancelCauseFunc, i int) {
 	r.label(i)
 	s := &r.sent[i]
-	ctx, cancel := context.WithTimeoutCause(run, r.plan.timeout(), errTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, r.plan.timeout(), errTimeout)
 	defer cancel()
 	q := r.set[i%len(r.set)].request(ctx, s.RequestID)
 	s.SentNS = r.now()
@@ -34,19 +34,17 @@ func (r *runner) send(run context.Context, stop context.CancelCauseFunc, i int) 
 	if err == nil {
 		s.Status = resp.StatusCode
 		err = r.take(resp, s)
+		_ = resp.Body.Close()
 	}
 	s.DoneNS = r.now()
-	if run.Err() == nil { // or it says nothing of the server
-		r.judge(err, stop)
-	}
+	r.judge(err, stop)
 	if err != nil {
 		s.Err = r.words(ctx, err)
 	}
 }
 
-// take reads an answer as it comes.
+// take reads an answer as it comes. It leaves the body open.
 func (r *runner) take(resp *http.Response, s *Sent) error {
-	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		return errTunnel // its body would not end
 	}
