@@ -145,8 +145,9 @@ test-gpu-stock: build-nocgo ## a stock vLLM-Omni server on a GPU that runs alrea
 	python3 testdata/gpu/stock.py --omnitap bin/omnitap-nocgo $(STOCK)
 
 .PHONY: calibration-study
-calibration-study: ## how often a calibration is right over made servers of known overhead, into exporter/calibration/STUDY.md
+calibration-study: ## how often a calibration is right, over simulated and real loops of known cost (6 minutes), into exporter/calibration/STUDY.md
 	go test -count 1 -timeout 10m -run '^TestWriteStudy$$' ./exporter/calibration -write STUDY.md
+	OMNITAP_LOOP_STUDY=$(CURDIR)/exporter/calibration/STUDY.md go test -count 1 -timeout 20m -run '^TestLoopStudy$$' ./cmd/omnitap
 
 .PHONY: schema
 schema: ## generate the JSON schema of the records from their Go types

@@ -18,6 +18,7 @@ import (
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/load"
 	"github.com/omnitap/omnitap/exporter/calibration"
 	"github.com/omnitap/omnitap/exporter/experiment"
+	"github.com/omnitap/omnitap/probes/event"
 )
 
 // calibrateFlags are the flags of calibrate, and those of run's calibration.
@@ -204,9 +205,11 @@ func (a *app) calibrated(ctx context.Context, f *calibrateFlags, args []string) 
 	serving, end := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() { done <- relay.run(serving) }()
+	stages := f.Stages
 	c := &calibrator{
-		cfg: cfg, trim: f.onOver == experiment.OnOverTrim, limit: f.limit, probes: f.Stages, driver: driver, relay: relay, kept: kept,
-		say: func(line string) { _, _ = fmt.Fprintln(a.errOut, "calibration:", line) },
+		cfg: cfg, trim: f.onOver == experiment.OnOverTrim, limit: f.limit, probes: probeToggle{relay.sw, &stages}, driver: driver, relay: relay, kept: kept,
+		finder: func() ([]event.Process, error) { return stageProcesses(f.Stages, f.Upstream) },
+		say:    func(line string) { _, _ = fmt.Fprintln(a.errOut, "calibration:", line) },
 	}
 	result, err := c.run(ctx)
 	end()
@@ -236,8 +239,8 @@ func (f *calibrateFlags) driver(args []string, out io.Writer) (blockDriver, erro
 	switch {
 	case f.rate > 0:
 		d.plan.Concurrency, d.plan.Rate = 0, f.rate
-	case len(f.times) > 0:
-		d.plan.Concurrency, d.plan.Times = 0, f.times
+	case len(f.times) > 0: // which say how many, too
+		d.plan.Requests, d.plan.Concurrency, d.plan.Times = 0, 0, f.times
 	}
 	return d, d.plan.Validate()
 }

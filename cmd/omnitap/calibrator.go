@@ -36,17 +36,33 @@ type blockLoad struct {
 	mine func(*timeline.Record) bool
 }
 
+// toggle is what is switched on and off in turns, to be measured: the stage probes.
+type toggle interface {
+	isOn() bool
+	on(ctx context.Context) error
+	// off says what is left of it, calibration.Verified for nothing.
+	off(ctx context.Context) (left string, err error)
+	// waiting is how many records wait for it.
+	waiting() int
+	// describe notes what it says of itself while it is on.
+	describe(b *calibration.Block)
+	// without keeps a part of it off from now on.
+	without(family string)
+}
+
 // calibrator measures what the probes cost, block by block.
 type calibrator struct {
 	cfg    calibration.Config
 	trim   bool          // over budget: take the costliest family away and begin again
 	limit  time.Duration // of all blocks together, 0 for none
-	probes probes.Config
+	probes toggle
 	driver blockDriver
 
-	relay   *service
-	kept    *keeper
-	say     func(string)
+	relay *service
+	kept  *keeper
+	say   func(string)
+	// finder looks for the stage processes, whose CPU time counts with probes and without.
+	finder  func() ([]event.Process, error)
 	procs   []event.Process
 	left    string // what the last detachment left, calibration.Verified for nothing
 	trimmed []calibration.Trim
@@ -58,7 +74,8 @@ const recordPatience = 10 * time.Second
 // run calibrates. The error says what made it impossible; a verdict is no error.
 func (c *calibrator) run(ctx context.Context) (calibration.File, error) {
 	out := calibration.File{Schema: 1, Config: c.cfg.WithDefaults(), Source: c.driver.source(), OnOver: map[bool]string{true: "trim", false: "stop"}[c.trim]}
-	if err := c.find(); err != nil {
+	var err error
+	if c.procs, err = c.finder(); err != nil {
 		return out, err
 	}
 	c.left = calibration.Verified // none were attached
@@ -78,29 +95,29 @@ func (c *calibrator) run(ctx context.Context) (calibration.File, error) {
 	return out, c.off(ctx)
 }
 
-// find looks for the stage processes, whose CPU time counts with probes and without.
-func (c *calibrator) find() error {
-	port, err := localPort(context.Background(), c.relay.upstream)
+// stageProcesses finds the stage processes of a server on this machine.
+func stageProcesses(cfg probes.Config, upstream string) (procs []event.Process, err error) {
+	port, err := localPort(context.Background(), upstream)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	finder, err := probes.NewFinder(c.probes, port)
+	finder, err := probes.NewFinder(cfg, port)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	found, err := finder.Scan()
 	if err != nil {
-		return fmt.Errorf("looking for stage processes: %w", err)
+		return nil, fmt.Errorf("looking for stage processes: %w", err)
 	}
 	for _, p := range found.Processes {
 		if p.Role != "api" {
-			c.procs = append(c.procs, p)
+			procs = append(procs, p)
 		}
 	}
-	if len(c.procs) == 0 {
-		return errors.New("no stage process was found: there is nothing for the probes to cost")
+	if len(procs) == 0 {
+		return nil, errors.New("no stage process was found: there is nothing for the probes to cost")
 	}
-	return nil
+	return procs, nil
 }
 
 // attempt runs blocks until the verdict is settled. again says that a family was taken
@@ -171,15 +188,62 @@ func (c *calibrator) one(ctx context.Context, n int) (calibration.Block, error) 
 	if err := c.settled(ctx, sent.attempts); err != nil {
 		return b, err
 	}
-	if p := c.relay.sw.current(); p != nil {
-		describe(&b, p.st.set.Status())
+	if c.probes.isOn() {
+		c.probes.describe(&b)
 	}
 	count(&b, &sent, c.kept.take())
+	if b.Success == 0 {
+		return b, fmt.Errorf("none of %d requests succeeded", b.Attempts)
+	}
 	return b, nil
 }
 
+// probeToggle attaches and detaches the stage probes of a relay.
+type probeToggle struct {
+	sw  *switched
+	cfg *probes.Config
+}
+
+func (t probeToggle) isOn() bool                   { return t.sw.current() != nil }
+func (t probeToggle) on(ctx context.Context) error { return t.sw.attach(ctx, *t.cfg) }
+
+func (t probeToggle) off(ctx context.Context) (left string, err error) {
+	st, err := t.sw.detach(ctx)
+	if err != nil {
+		return "", err
+	}
+	switch d := st.Detached; {
+	case d.Verified():
+		return calibration.Verified, nil
+	case d == nil:
+		return "nobody looked", nil
+	case d.Unchecked != "":
+		return d.Unchecked, nil
+	default:
+		return strings.Join(d.Left, ", "), nil
+	}
+}
+
+func (t probeToggle) waiting() int {
+	if p := t.sw.current(); p != nil {
+		return p.st.held()
+	}
+	return 0
+}
+
+func (t probeToggle) without(family string) {
+	if f := t.cfg.Family(family); f != nil {
+		f.Use = probes.Off
+	}
+}
+
 // describe notes what the probes say of themselves.
-func describe(b *calibration.Block, st probes.Status) {
+func (t probeToggle) describe(b *calibration.Block) {
+	p := t.sw.current()
+	if p == nil {
+		return
+	}
+	st := p.st.set.Status()
 	b.Cores, b.Lost = map[string]float64{}, st.Lost
 	for _, f := range st.Families {
 		switch f.State {
@@ -224,9 +288,9 @@ func count(b *calibration.Block, sent *blockLoad, records []*timeline.Record) {
 
 // put attaches or detaches, and makes sure of it.
 func (c *calibrator) put(ctx context.Context, attached bool) error {
-	switch on := c.relay.sw.current() != nil; {
+	switch on := c.probes.isOn(); {
 	case attached && !on:
-		if err := c.relay.sw.attach(ctx, c.probes); err != nil {
+		if err := c.probes.on(ctx); err != nil {
 			return fmt.Errorf("attaching the probes: %w", err)
 		}
 	case !attached && on:
@@ -237,24 +301,14 @@ func (c *calibrator) put(ctx context.Context, attached bool) error {
 
 // off detaches, and notes what is left.
 func (c *calibrator) off(ctx context.Context) error {
-	if c.relay.sw.current() == nil {
+	if !c.probes.isOn() {
 		return nil
 	}
-	st, err := c.relay.sw.detach(context.WithoutCancel(ctx))
-	if err != nil {
-		return err
+	left, err := c.probes.off(context.WithoutCancel(ctx))
+	if err == nil {
+		c.left = left
 	}
-	switch d := st.Detached; {
-	case d.Verified():
-		c.left = calibration.Verified
-	case d == nil:
-		c.left = "nobody looked"
-	case d.Unchecked != "":
-		c.left = d.Unchecked
-	default:
-		c.left = strings.Join(d.Left, ", ")
-	}
-	return nil
+	return err
 }
 
 // settled waits until no request is under way and every record has come: so many of
@@ -266,10 +320,7 @@ func (c *calibrator) settled(ctx context.Context, attempts int) error {
 	defer tick.Stop()
 	for {
 		_, busy := c.relay.analyzer.Oldest()
-		waiting := 0
-		if p := c.relay.sw.current(); p != nil {
-			waiting = p.st.held()
-		}
+		waiting := c.probes.waiting()
 		if busy == 0 && waiting == 0 && c.relay.analyzer.Queued() == 0 && c.kept.count() >= attempts {
 			return nil
 		}
@@ -285,9 +336,7 @@ func (c *calibrator) settled(ctx context.Context, attempts int) error {
 
 // switchOff keeps a family off from now on.
 func (c *calibrator) switchOff(name, why string) {
-	if f := c.probes.Family(name); f != nil {
-		f.Use = probes.Off
-	}
+	c.probes.without(name)
 	c.trimmed = append(c.trimmed, calibration.Trim{Family: name, Why: why})
 	c.say(fmt.Sprintf("without the %s probes from now on (%s)", name, why))
 }

@@ -31,43 +31,72 @@ type phases struct {
 	progress func(experiment.Progress)
 
 	mu      sync.Mutex // protects what follows
-	begun   int
-	first   int64 // t_in of the first request
-	stopped int64 // when the load was told to end, 0 for not yet
+	count   int        // requests that have begun
+	first   int64      // t_in of the first request
+	stopped int64      // when the load was told to end, 0 for not yet
 	// span is each phase from the first beginning to the last end of its requests. With
 	// several at once phases may overlap: requests are not heard of in the order of t_in.
 	span map[string]rundir.RunPhase
 	so   experiment.Progress
-	of   map[string][]string // phases of requests under way, by id
+	of   map[string][]begun // requests under way, by id
+}
+
+// begun is a request that has begun: which one it is, counted from 1, and its phase.
+type begun struct {
+	number int
+	phase  string
 }
 
 func newPhases(requests int, lasts time.Duration) *phases {
-	return &phases{requests: requests, lasts: lasts, span: map[string]rundir.RunPhase{}, of: map[string][]string{}}
+	return &phases{requests: requests, lasts: lasts, span: map[string]rundir.RunPhase{}, of: map[string][]begun{}}
 }
 
 // Event is part of timeline.Sink: a request's first event says when it began.
 func (p *phases) Event(e *timeline.Event) {
 	if e.Event == "ingress" {
 		p.mu.Lock()
-		p.of[e.RequestID] = append(p.of[e.RequestID], p.at(e.MonoNS))
+		b, opened := p.take(string(e.SessionID)) // by a request that has no record of its own
+		if !opened {
+			p.count++
+			b.number = p.count
+		}
+		if p.count == 1 || e.MonoNS < p.first {
+			p.first = e.MonoNS
+		}
+		b.phase = p.late(p.at(b.number, e.MonoNS), e.MonoNS)
+		p.widen(b.phase, e.MonoNS, e.MonoNS)
+		p.of[e.RequestID] = append(p.of[e.RequestID], b)
 		p.mu.Unlock()
 	}
 	p.next.Event(e)
 }
 
-// at is the phase of a request that begins at a time.
-func (p *phases) at(mono int64) string {
-	if p.begun++; p.begun == 1 || mono < p.first {
-		p.first = mono
+// take takes out the request of an id that began first.
+func (p *phases) take(id string) (b begun, ok bool) {
+	list := p.of[id]
+	if len(list) == 0 {
+		return begun{}, false
 	}
-	phase := phaseMeasured
-	switch {
-	case p.warm(mono):
-		phase = phaseWarmup
-	case p.stopped > 0 && mono > p.stopped:
-		phase = phaseCooldown
+	if p.of[id] = list[1:]; len(list) == 1 {
+		delete(p.of, id)
 	}
-	p.widen(phase, mono, mono)
+	return list[0], true
+}
+
+// at is the phase of the request of a number at a time.
+func (p *phases) at(number int, mono int64) string {
+	over := p.lasts > 0 && p.count > 0 && mono >= p.first+p.lasts.Nanoseconds()
+	if p.requests == 0 && p.lasts == 0 || p.requests > 0 && number > p.requests || over {
+		return phaseMeasured
+	}
+	return phaseWarmup
+}
+
+// late is the phase of what reaches to a time: the end that we made is nobody's.
+func (p *phases) late(phase string, mono int64) string {
+	if phase == phaseMeasured && p.stopped > 0 && mono > p.stopped {
+		return phaseCooldown
+	}
 	return phase
 }
 
@@ -79,14 +108,6 @@ func (p *phases) widen(name string, start, end int64) {
 	}
 	s.StartNS, s.EndNS = min(s.StartNS, start), max(s.EndNS, end)
 	p.span[name] = s
-}
-
-// warm says whether the request that began last is of the warm-up, at a time.
-func (p *phases) warm(mono int64) bool {
-	if p.requests == 0 && p.lasts == 0 {
-		return false
-	}
-	return (p.requests == 0 || p.begun <= p.requests) && (p.lasts == 0 || mono < p.first+p.lasts.Nanoseconds())
 }
 
 // stop notes when the load was told to end, the first time.
@@ -102,20 +123,20 @@ func (p *phases) stop(mono int64) {
 // that was no request or a turn that nothing asked for, is of the phase that it ended in.
 func (p *phases) phaseOf(r *timeline.Record) string {
 	ended := cmp.Or(r.Points.TTerm, r.Points.TClose, &p.first)
-	phase := phaseMeasured
-	if list := p.of[r.RequestID]; len(list) > 0 {
-		phase = list[0]
-		if p.of[r.RequestID] = list[1:]; len(list) == 1 {
-			delete(p.of, r.RequestID)
+	b, ok := p.take(r.RequestID)
+	if !ok {
+		session := ""
+		if r.SessionID != nil {
+			session = *r.SessionID
 		}
-	} else if p.warm(*ended) {
-		phase = phaseWarmup
+		if b, ok = p.take(session); !ok {
+			b.number = p.count
+		}
+		b.phase = p.at(b.number, *ended)
 	}
-	if phase == phaseMeasured && p.stopped > 0 && *ended > p.stopped {
-		phase = phaseCooldown
-	}
-	p.widen(phase, *cmp.Or(r.Points.TIn, ended), *ended)
-	return phase
+	b.phase = p.late(b.phase, *ended)
+	p.widen(b.phase, *cmp.Or(r.Points.TIn, ended), *ended)
+	return b.phase
 }
 
 // Record is part of timeline.Sink.
@@ -151,8 +172,13 @@ func (p *phases) far(now int64) experiment.Progress {
 	return so
 }
 
-// Session is part of timeline.Sink.
-func (p *phases) Session(s *timeline.Session) { p.next.Session(s) }
+// Session is part of timeline.Sink. A session without a turn has no record.
+func (p *phases) Session(s *timeline.Session) {
+	p.mu.Lock()
+	p.take(s.SessionID)
+	p.mu.Unlock()
+	p.next.Session(s)
+}
 
 // spans are the phases as metadata.json has them. The warm-up ends where what is measured
 // begins.

@@ -165,6 +165,35 @@ func TestPhasesNoIngress(t *testing.T) {
 	}
 }
 
+// TestPhasesSessions: the request that opens a session has no record; its first turn takes
+// its place in the warm-up, and a session without a turn gives it to nobody.
+func TestPhasesSessions(t *testing.T) {
+	p := newPhased(2, 0)
+	turn := func(session, id string, at int64) {
+		p.Event(&timeline.Event{Event: "ingress", RequestID: id, SessionID: timeline.Text(session), MonoNS: at})
+	}
+	p.begin("s", 10)
+	p.begin("idle", 11)
+	p.begin("x", 12)
+	turn("s", "s-t0", 13)
+	turn("s", "s-t1", 14)
+	p.begin("d", 15)
+	unasked := &timeline.Record{RequestID: "d-t0", SessionID: new("d"), Terminal: timeline.Terminal{State: timeline.Success}, Points: timeline.Points{TTerm: new(int64(18))}}
+	p.Record(unasked)
+	p.end("s-t0", 13, 20, timeline.Success)
+	p.end("s-t1", 14, 21, timeline.Success)
+	p.end("x", 12, 22, timeline.Success)
+	for _, id := range []string{"s", "idle", "d"} {
+		p.Session(&timeline.Session{SessionID: id})
+	}
+	if d := cmp.Diff([]string{"d-t0 measured", "s-t0 warmup", "s-t1 measured", "x measured"}, p.tagged()); d != "" {
+		t.Error(d)
+	}
+	if p.left() != 0 {
+		t.Errorf("%v are kept", p.of)
+	}
+}
+
 // TestPhasesProgress: what was measured is told, the warm-up is not.
 func TestPhasesProgress(t *testing.T) {
 	p := newPhased(1, 0)

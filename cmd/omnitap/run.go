@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"time"
@@ -23,6 +24,8 @@ type runFlags struct {
 	calibrate  string
 	// set says which of calibration's own flags were given: they win over the experiment.
 	set func(string) bool
+	// around finds what the run is measured among: newSurroundings, and in tests their own.
+	around func(ctx context.Context, c probes.Config, upstream string) *surroundings
 }
 
 func runCmd(a *app) *cobra.Command { return (&runFlags{}).command(a) }
@@ -105,6 +108,12 @@ func (f *runFlags) read() (asked, error) {
 	return q, nil
 }
 
+// check looks for what the built-in requests need, ahead of the directory.
+func (f *runFlags) check() error {
+	_, err := f.driver(nil, io.Discard)
+	return err
+}
+
 // follow takes from the experiment what no flag sets.
 func (f *runFlags) follow(e *experiment.Experiment) {
 	w, c := &e.Workload, &e.Calibration
@@ -133,6 +142,9 @@ func followed[T comparable](f *runFlags, name string, flag *T, v T) {
 // measure is the command.
 func (a *app) measure(ctx context.Context, f *runFlags, args []string) (err error) {
 	q, err := f.read()
+	if err == nil {
+		err = f.check()
+	}
 	if err != nil {
 		return exitWith(exitUsage, err)
 	}
@@ -169,10 +181,7 @@ func (m *measurement) run(ctx context.Context) error {
 	if ended == nil {
 		ended = m.load(ctx)
 	} else {
-		ended = errors.Join(ended, m.abandon(ctx))
-	}
-	if errors.Is(ended, context.Canceled) {
-		m.info.State, m.info.Reason, ended = "interrupted", "a signal", nil
+		ended = m.abandon(ctx, ended)
 	}
 	return m.close(ended)
 }
@@ -180,7 +189,11 @@ func (m *measurement) run(ctx context.Context) error {
 // open makes the run directory, with the ledger and the experiment in it.
 func (m *measurement) open(ctx context.Context) error {
 	f := m.f
-	m.around = newSurroundings(ctx, f.Stages, f.Upstream)
+	find := newSurroundings
+	if f.around != nil {
+		find = f.around
+	}
+	m.around = find(ctx, f.Stages, f.Upstream)
 	book, err := m.around.ledger(ctx)
 	if err != nil {
 		return exitWith(exitEnvironment, err)
@@ -284,13 +297,16 @@ func (m *measurement) attachable(ctx context.Context) string {
 	return ""
 }
 
-// abandon closes the directory of a run that had no load.
-func (m *measurement) abandon(ctx context.Context) error {
+// abandon closes the directory of a run that ended before its load, and says why.
+func (m *measurement) abandon(ctx context.Context, why error) error {
+	m.info.State, m.info.Reason = "failed", "it ended before the load began: "+why.Error()
+	if ctx.Err() != nil {
+		m.info.State, m.info.Reason, why = "interrupted", "a signal, before the load began", nil
+	}
 	serving, end := context.WithCancel(context.WithoutCancel(ctx))
 	end()
 	m.relay.closing = m.describe
-	m.info.State, m.info.Reason = "failed", "it ended before the load began"
-	return m.relay.run(serving)
+	return errors.Join(why, m.relay.run(serving))
 }
 
 // describe writes what became of the run into its metadata.

@@ -1,17 +1,21 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/omnitap/omnitap/exporter/experiment"
 	"github.com/omnitap/omnitap/exporter/report"
 	"github.com/omnitap/omnitap/exporter/rundir"
+	"github.com/omnitap/omnitap/probes/host"
 	"github.com/omnitap/omnitap/probes/host/foreign"
 	"github.com/omnitap/omnitap/proxy/timeline"
 )
@@ -23,6 +27,7 @@ func (m *measurement) close(ended error) error {
 	if err != nil {
 		return exitWith(exitEnvironment, errors.Join(ended, sealed, err))
 	}
+	ended = errors.Join(ended, lostOf(run), rundir.CheckExperiment(m.f.Out, &run.Metadata))
 	verdict := m.verdict(run)
 	if err := m.tables(run); err != nil {
 		return exitWith(exitEnvironment, errors.Join(ended, sealed, err))
@@ -41,14 +46,64 @@ func (m *measurement) close(ended error) error {
 	return exitWith(exitUnusable, verdict)
 }
 
+// lostOf says which lines are not in the directory.
+func lostOf(run *rundir.Run) error {
+	if run.Metadata.Files == nil {
+		return nil
+	}
+	f, all := run.Metadata.Files, []error(nil)
+	for _, c := range []struct {
+		name string
+		lost int64
+	}{
+		{rundir.RequestsFile, f.Requests.LostLines}, {rundir.EventsFile, f.Events.LostLines},
+		{rundir.SessionsFile, f.Sessions.LostLines}, {rundir.QualityFile, f.Quality.LostLines},
+	} {
+		if c.lost > 0 {
+			all = append(all, fmt.Errorf("%s lacks %d lines, which could not be written", c.name, c.lost))
+		}
+	}
+	return errors.Join(all...)
+}
+
 // measuredOf are the records of the measured phase.
 func measuredOf(records iter.Seq2[*timeline.Record, error]) iter.Seq2[*timeline.Record, error] {
 	return func(yield func(*timeline.Record, error) bool) {
 		for r, err := range records {
-			if err == nil && r.RunPhase == phaseWarmup {
+			if err == nil && apart(r) {
 				continue
 			}
 			if !yield(r, err) {
+				return
+			}
+		}
+	}
+}
+
+// apart says that a record is in no figure: it is of the warm-up, or cut off at the end.
+func apart(r *timeline.Record) bool {
+	return r.RunPhase == phaseWarmup || r.RunPhase == phaseCooldown
+}
+
+// measuredQuality are the lines of quality.jsonl of the records that are in the figures.
+func measuredQuality(run *rundir.Run) iter.Seq2[*timeline.QualityLine, error] {
+	info := run.Metadata.Run
+	if info == nil || !slices.ContainsFunc(info.Phases, func(p rundir.RunPhase) bool { return p.Name != phaseMeasured }) {
+		return run.Quality()
+	}
+	left := map[string]int{} // of each id
+	for r, err := range run.Records() {
+		if err == nil && apart(r) && r.Audio != nil {
+			left[r.RequestID]++
+		}
+	}
+	return func(yield func(*timeline.QualityLine, error) bool) {
+		for l, err := range run.Quality() {
+			if err == nil && left[l.RequestID] > 0 {
+				left[l.RequestID]--
+				continue
+			}
+			if !yield(l, err) {
 				return
 			}
 		}
@@ -59,11 +114,11 @@ func measuredOf(records iter.Seq2[*timeline.Record, error]) iter.Seq2[*timeline.
 func (m *measurement) tables(run *rundir.Run) error { return runTables(m.a.out, run, m.f.json) }
 
 // runTables prints the tables of a run directory, above them what was asked and what the
-// figures are worth. The warm-up is in no table.
+// figures are worth. What is apart is in no table.
 func runTables(w io.Writer, run *rundir.Run, asJSON bool) error {
 	t := report.Tables(measuredOf(run.Records()))
 	t.AddSessions(run.Sessions())
-	t.AddQuality(run.Quality())
+	t.AddQuality(measuredQuality(run))
 	if asJSON {
 		return t.WriteJSON(w)
 	}
@@ -112,6 +167,9 @@ func headOf(run *rundir.Run) (lines []string) {
 	}
 	lines = append(lines, "state: "+info.State+because(info.Reason))
 	lines = append(lines, probesLine(info), "foreign CPU: "+info.Contamination+because(info.ContaminationWhy))
+	if line := clockLine(info.Clock); line != "" {
+		lines = append(lines, line)
+	}
 	if g := goodputOf(run, &e); g != nil {
 		lines = append(lines, goodputLine(g))
 	}
@@ -127,6 +185,20 @@ func probesLine(info *rundir.RunInfo) string {
 		return fmt.Sprintf("probes: %s (%.3g %%)", c.Verdict, 100*c.Budget)
 	}
 	return "probes: not calibrated" + because(info.NoCalibration)
+}
+
+// clockLine says that somebody set the clock, empty where nobody did. Points are on the
+// other clock: no figure changes.
+func clockLine(account json.RawMessage) string {
+	var c host.ClockReport
+	if err := json.Unmarshal(account, &c); err != nil || c.StepCount == 0 || len(c.Steps) == 0 {
+		return ""
+	}
+	times := "once by"
+	if c.StepCount > 1 {
+		times = fmt.Sprintf("%d times, first by", c.StepCount)
+	}
+	return fmt.Sprintf("clock: the wall clock was set while it ran, %s %v: times of day are not comparable", times, time.Duration(c.Steps[0].StepNS).Round(time.Millisecond))
 }
 
 func because(why string) string {
@@ -164,6 +236,29 @@ func goodputLine(g *experiment.Goodput) string {
 	return line
 }
 
+// broken says which of the checks that an experiment demands were not passed by every
+// success with sound. One that was not measured is not passed.
+func broken(run *rundir.Run, invariants []string) (why []string) {
+	failed, open := map[string]int{}, map[string]int{}
+	for r, err := range measuredOf(run.Records()) {
+		if err != nil {
+			continue
+		}
+		for _, name := range r.Quality.Failed {
+			failed[name]++
+		}
+		for _, name := range r.Quality.NotMeasured {
+			open[name]++
+		}
+	}
+	for _, name := range invariants {
+		if failed[name]+open[name] > 0 {
+			why = append(why, fmt.Sprintf("the invariant %s: %d failed, of %d it was not measured", name, failed[name], open[name]))
+		}
+	}
+	return why
+}
+
 // verdict is an error where the run's figures are not to be used.
 func (m *measurement) verdict(run *rundir.Run) error {
 	info := run.Metadata.Run
@@ -179,8 +274,16 @@ func (m *measurement) verdict(run *rundir.Run) error {
 	}
 	if start, end, ok := windowOf(run); !ok {
 		why = append(why, "no request was measured")
-	} else if reason, ok := m.q.e.Allows(m.q.e.SLO.Goodput(measuredOf(run.Records()), start, end)); !ok {
-		why = append(why, reason)
+	} else {
+		g := m.q.e.SLO.Goodput(measuredOf(run.Records()), start, end)
+		reason, allowed := m.q.e.Allows(g)
+		switch {
+		case g.Requests > 0 && g.Failed == g.Requests:
+			why = append(why, "no request succeeded")
+		case !allowed && !info.Exploratory: // nobody has said what may fail
+			why = append(why, reason)
+		}
+		why = append(why, broken(run, m.q.e.Invariants)...)
 	}
 	if len(why) == 0 {
 		return nil

@@ -133,6 +133,11 @@ const noSpread = 1e-12
 // or Welch's on two groups. why is set, and the interval unknown, for fewer than two
 // runs a side, a run without a figure, and runs that do not differ.
 func difference(a, b []float64, paired bool, level float64) (estimate float64, iv stats.Interval, why string) {
+	return differenceBy(a, b, paired, false, level)
+}
+
+// differenceBy is difference; pooled takes two groups' spread for the same (Student's t).
+func differenceBy(a, b []float64, paired, pooled bool, level float64) (estimate float64, iv stats.Interval, why string) {
 	iv = stats.Interval{Lo: math.NaN(), Hi: math.NaN(), Level: level}
 	if len(a) == 0 || len(b) == 0 {
 		return math.NaN(), iv, "a side has no runs"
@@ -140,31 +145,43 @@ func difference(a, b []float64, paired bool, level float64) (estimate float64, i
 	ma, va := stat.MeanVariance(a, nil)
 	mb, vb := stat.MeanVariance(b, nil)
 	estimate = mb - ma
-	na, nb := float64(len(a)), float64(len(b))
 	switch {
 	case math.IsNaN(estimate) || math.IsInf(estimate, 0):
 		return math.NaN(), iv, "it was not measured in every run"
 	case len(a) < 2 || len(b) < 2:
 		return estimate, iv, oneRun
 	}
-	variance := va/na + vb/nb
-	freedom := variance * variance / (va*va/na/na/(na-1) + vb*vb/nb/nb/(nb-1))
-	iv.Method = "welch-t"
-	if paired {
+	variance, freedom := welch(va, vb, float64(len(a)), float64(len(b)))
+	switch iv.Method = "welch-t"; {
+	case paired:
 		d := make([]float64, len(b))
 		for i := range d {
 			d[i] = b[i] - a[i]
 		}
 		_, v := stat.MeanVariance(d, nil)
-		variance, freedom, iv.Method = v/nb, nb-1, "student-t"
+		variance, freedom, iv.Method = v/float64(len(d)), float64(len(d)-1), "student-t"
+	case pooled:
+		freedom, iv.Method = float64(len(a)+len(b)-2), "student-t/one spread"
 	}
 	if se := math.Sqrt(variance); se > noSpread*(math.Abs(ma)+math.Abs(mb)) {
-		half := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: freedom}.Quantile((1+level)/2) * se
+		half := student(level, freedom) * se
 		iv.Lo, iv.Hi = estimate-half, estimate+half
 		return estimate, iv, ""
 	}
 	iv.Method = ""
 	return estimate, iv, "the runs do not differ from each other at all, so their spread is not known"
+}
+
+// welch is the variance of the difference of two means, with the degrees of freedom of
+// Welch and Satterthwaite.
+func welch(va, vb, na, nb float64) (variance, freedom float64) {
+	variance = va/na + vb/nb
+	return variance, variance * variance / (va*va/na/na/(na-1) + vb*vb/nb/nb/(nb-1))
+}
+
+// student is how many standard errors a two-sided interval has on either side.
+func student(level, freedom float64) float64 {
+	return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: freedom}.Quantile((1 + level) / 2)
 }
 
 // oneRun is why one run a side says nothing of builds.
@@ -246,7 +263,7 @@ func (c *comparison) trend(a, b []float64) trend {
 	if c.order.Kind == OrderSeparate {
 		variance := max(0, syy-slope*sxy) / freedom * (1/float64(len(a)) + 1/float64(len(b)) + distance*distance/sxx)
 		left := stat.Mean(b, nil) - stat.Mean(a, nil) - t.carried
-		half := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: freedom}.Quantile((1+level)/2) * math.Sqrt(variance)
+		half := student(level, freedom) * math.Sqrt(variance)
 		t.lo, t.hi = left-half, left+half
 	}
 	return t

@@ -40,7 +40,8 @@
 // Intervals are of 95 %, each for itself: of twenty verdicts one is wrong by chance. What
 // gates name beforehand is evidence, the rest is exploratory. The tables of the way to
 // first audio, stages and hand-overs ask which of many rows grew; there all intervals of
-// a table hold together (Bonferroni).
+// a flow's table hold together (Bonferroni). With two runs a side only what is twenty
+// times the noise shows in them.
 //
 // A gain with a shorter output is a semantic change and no speed-up; a gain beside more
 // failures, other inputs or other modalities cannot be told. See Verdict.

@@ -46,7 +46,7 @@ func (f *flow) sentence(m int, d *Delta) string {
 		}
 		return change + "."
 	case NoDifference:
-		return string(NoDifference) + " (" + change + ")."
+		return string(NoDifference) + ": " + change + "."
 	default:
 		return fmt.Sprintf("%s: %s (%s).", change, d.Verdict, d.Reason)
 	}

@@ -131,10 +131,14 @@ func (p *printer) settings() string {
 	return out
 }
 
-// values3 shows the first few of a setting's values.
+// values3 shows the beginnings of the first few of a setting's values.
 func values3(v []string) string {
-	const most = 3
-	out := strings.Join(v[:min(most, len(v))], ", ")
+	const most, wide = 3, 40
+	var shown []string
+	for _, s := range v[:min(most, len(v))] {
+		shown = append(shown, clip(s, wide))
+	}
+	out := strings.Join(shown, ", ")
 	if more := len(v) - most; more > 0 {
 		out += fmt.Sprintf(" and %d more", more)
 	}

@@ -34,7 +34,7 @@ var perRun = []string{
 }
 
 // changing are the last words of names whose values are new for every process.
-var changing = []string{"pid", "ppid", "tid", "inode", "start_time", "started", "uptime_s"}
+var changing = []string{"pid", "ppid", "tid", "inode", "start_ticks", "start_time", "started", "threads", "uptime_s"}
 
 // ownPaths are flags whose value is where a run goes to.
 var ownPaths = []string{"--out", "--capture", "--save-audio"}

@@ -13,16 +13,19 @@ import (
 const maxWord = 80
 
 // clean makes a text of a file fit to be shown: no control characters, valid UTF-8, and
-// no longer than a cell bears.
-func clean(s string) string {
-	plain := len(s) <= maxWord && utf8.ValidString(s) && strings.IndexFunc(s, hostile) < 0
+// no longer than a line bears.
+func clean(s string) string { return clip(s, maxWord) }
+
+// clip is clean with a bound of its own, in characters.
+func clip(s string, most int) string {
+	plain := len(s) <= most && utf8.ValidString(s) && strings.IndexFunc(s, hostile) < 0
 	if plain {
 		return s
 	}
 	var b strings.Builder
 	n := 0
 	for _, r := range s {
-		if n++; n > maxWord {
+		if n++; n > most {
 			b.WriteString("…")
 			break
 		}

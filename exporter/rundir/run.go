@@ -58,6 +58,8 @@ type Child struct {
 	Args     []string `json:"args"`
 	ExitCode *int     `json:"exit_code"`
 	Signal   string   `json:"signal,omitempty"`
+	// Lost says what stdout.log and stderr.log lack of what it said, empty for nothing.
+	Lost string `json:"logs_lost,omitempty"`
 }
 
 // RunPhase is a part of a run, CLOCK_MONOTONIC nanoseconds; EndNS is 0 while it lasts.
