@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -108,10 +109,17 @@ func (f *runFlags) read() (asked, error) {
 	return q, nil
 }
 
-// check looks for what the built-in requests need, ahead of the directory.
+// check looks for what would end the run later: requests that cannot be sent, and a
+// directory that could not be sealed. One that holds a run is the writer's to refuse.
 func (f *runFlags) check() error {
-	_, err := f.driver(nil, io.Discard)
-	return err
+	if _, err := f.driver(nil, io.Discard); err != nil {
+		return err
+	}
+	there, err := os.ReadDir(f.Out)
+	if err != nil || len(there) == 0 || slices.ContainsFunc(there, func(e os.DirEntry) bool { return e.Name() == rundir.RequestsFile }) {
+		return nil
+	}
+	return fmt.Errorf("%s is not empty: it holds %s", f.Out, there[0].Name())
 }
 
 // follow takes from the experiment what no flag sets.

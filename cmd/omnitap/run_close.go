@@ -56,8 +56,10 @@ func lostOf(run *rundir.Run) error {
 		name string
 		lost int64
 	}{
-		{rundir.RequestsFile, f.Requests.LostLines}, {rundir.EventsFile, f.Events.LostLines},
-		{rundir.SessionsFile, f.Sessions.LostLines}, {rundir.QualityFile, f.Quality.LostLines},
+		{rundir.RequestsFile, f.Requests.LostLines},
+		{rundir.EventsFile, f.Events.LostLines},
+		{rundir.SessionsFile, f.Sessions.LostLines},
+		{rundir.QualityFile, f.Quality.LostLines},
 	} {
 		if c.lost > 0 {
 			all = append(all, fmt.Errorf("%s lacks %d lines, which could not be written", c.name, c.lost))

@@ -52,8 +52,9 @@ func (m *measurement) load(ctx context.Context) error {
 		m.info.State, err = "complete", nil
 	}
 	quiet()
-	// What was not sampled is said in the run's own account.
-	<-watched
+	if err := <-watched; err != nil {
+		m.relay.log.Warn("foreign CPU use was not measured", "error", err)
+	}
 	end()
 	return errors.Join(err, <-done)
 }

@@ -20,9 +20,10 @@ import (
 // what else runs there, and the clocks.
 type surroundings struct {
 	finder probes.Source
-	why    string // why the server's processes cannot be found
 
 	mu    sync.Mutex // protects what follows
+	why   string     // how the server's processes were found, or why not
+	sure  bool       // they are known to be this server's
 	procs []event.Process
 	at    time.Time
 	child int
@@ -59,7 +60,7 @@ func (s *surroundings) scan() []event.Process {
 	if found, err := s.finder.Scan(); err != nil {
 		s.why = err.Error()
 	} else {
-		s.procs = found.Processes
+		s.procs, s.why, s.sure = found.Processes, found.Why, found.Root != 0
 	}
 	return s.procs
 }
@@ -133,6 +134,7 @@ func (s *surroundings) loadBy(pid int) {
 func (s *surroundings) account(r *rundir.RunInfo, limit float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	r.ServerFound = s.why
 	r.Contamination, r.ContaminationWhy = string(foreign.NotMeasured), "nothing was sampled"
 	if s.sampler == nil {
 		return
@@ -141,6 +143,8 @@ func (s *surroundings) account(r *rundir.RunInfo, limit float64) {
 	verdict, why := sum.Judge(limit)
 	if len(s.procs) == 0 && verdict == foreign.Clean {
 		verdict, why = foreign.NotMeasured, "the server's processes were not found: "+s.why
+	} else if len(s.procs) > 0 && !s.sure {
+		why += "; but " + s.why
 	}
 	r.Contamination, r.ContaminationWhy = string(verdict), why
 	r.ForeignCPU, _ = json.Marshal(struct {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/omnitap/omnitap/exporter/compare/gate"
+	"github.com/omnitap/omnitap/exporter/compare/internal/interval"
 	"github.com/omnitap/omnitap/exporter/experiment"
 	"github.com/omnitap/omnitap/proxy/timeline"
 )
@@ -235,9 +236,35 @@ func TestDriftLargerThanTheGain(t *testing.T) {
 		w.gaps[g] = 0.96 * v
 	}
 	a, b := w.seeded(1).series("ABBAABBA")
-	f := compared(t, a, b, Options{}).figure(t, "ttfa_p50")
+	r := compared(t, a, b, Options{})
+	f := r.figure(t, "ttfa_p50")
 	if f.Change.Interval.Hi >= 0 || f.Verdict != CannotTell || !strings.Contains(f.Reason, "from early to late") {
 		t.Errorf("%+v: %s (%s)", f.Change, f.Verdict, f.Reason)
+	}
+	if o := r.Judge([]gate.Gate{must(t, "ttfa_p50 <= -1%")}, false); o[0].Hi > -0.01 || o[0].Verdict != gate.CannotTell || !strings.Contains(o[0].Reason, "drift by") {
+		t.Errorf("%s", o[0].Line())
+	}
+	for _, g := range r.Flows[0].Path.Gaps {
+		if g.Interval.Hi < 0 && (g.Verdict != CannotTell || !strings.Contains(g.Reason, "from early to late")) {
+			t.Errorf("%+v", g)
+		}
+	}
+}
+
+// An interval around no change that is wide sees nothing, and says by how many runs it
+// would.
+func TestTooWideForNoDifference(t *testing.T) {
+	t.Parallel()
+	w := usual()
+	w.run = 0.15
+	a, b := w.seeded(1).series("ABBA")
+	r := compared(t, a, b, Options{})
+	f := r.figure(t, "ttfa_p50")
+	if f.Verdict != CannotTell || !strings.Contains(f.Reason, "% is possible; at most") || f.Change.Interval.Lo > 0 {
+		t.Errorf("%s (%s), %+v", f.Verdict, f.Reason, f.Change.Interval)
+	}
+	if row := r.Flows[0].Path.Gaps[3]; row.Verdict != CannotTell || !strings.Contains(row.Reason, "2 runs a side are too few") {
+		t.Errorf("%+v", row)
 	}
 }
 
@@ -250,7 +277,7 @@ func TestOneRunASide(t *testing.T) {
 	a, b := w.seeded(1).series("AB")
 	r := compared(t, a, b, Options{})
 	for _, f := range r.Flows[0].Figures {
-		if f.Verdict != CannotTell || f.Reason != oneRun {
+		if f.Verdict != CannotTell || f.Reason != interval.OneRun {
 			t.Errorf("%s: %s (%s)", f.Name, f.Verdict, f.Reason)
 		}
 		if !math.IsNaN(f.Change.Interval.Lo) || f.Noise != nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/omnitap/omnitap/exporter/compare/gate"
+	"github.com/omnitap/omnitap/exporter/compare/internal/interval"
 	"github.com/omnitap/omnitap/exporter/stats"
 )
 
@@ -112,7 +113,7 @@ func (f *flow) gateFault(d *Delta, s scope, about gate.About) string {
 	case f.empty != "" && s != aboutSuccess:
 		return f.empty
 	case about != gate.Figure && (len(d.RunsA) < 2 || len(d.RunsB) < 2):
-		return oneRun
+		return interval.OneRun
 	case about != gate.Figure && d.Change.Why != "":
 		return d.Change.Why
 	}
@@ -130,7 +131,7 @@ func (f *flow) own(o *gate.Outcome, g gate.Gate, d *Delta) (why string) {
 			return "B has no requests"
 		}
 		o.Estimate = float64(b.Success) / float64(b.Requests)
-		o.Lo, o.Hi = wilson(b.Success, b.Requests)
+		o.Lo, o.Hi = interval.Wilson(interval.Share{K: b.Success, N: b.Requests}, level)
 		if _, iv, why := stats.Bootstrap(values1(d.RunsB), stats.Mean, stats.Design{Level: level, Seed: f.c.opts.Seed}); why == "" {
 			o.Lo, o.Hi = min(o.Lo, max(0, iv.Lo)), max(o.Hi, min(1, iv.Hi))
 		}

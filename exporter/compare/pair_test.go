@@ -62,6 +62,9 @@ func TestPair(t *testing.T) {
 		"ids that repeat, bodies": {
 			[][][2]string{{{"x", "1"}, {"x", "2"}}, {{"x", "2"}, {"x", "1"}}}, ByBody, "", 2, 2, "[[1 2] [1 2]]",
 		},
+		"an id twice in one run, and in no other": {
+			[][][2]string{ids("x", "x"), ids("y", "z")}, ByNone, "by request_id: it repeats within a run", 0, 0, "[[1 2] [1 2]]",
+		},
 		"the same body often": {[][][2]string{bodies("s", "s", "s"), bodies("s", "s!", "s", "s")}, ByBody, "", 3, 2, "[[1 3] [1 3]]"},
 		"neither":             {[][][2]string{bodies("", "s"), bodies("s", "s")}, ByNone, "by request_sha256: 1 of a run's 2 requests have none", 0, 0, "[[1 2] [1 2]]"},
 		"a run without":       {[][][2]string{ids("a"), nil}, ByNone, "0 of 1 requests", 0, 0, "[[1] []]"},

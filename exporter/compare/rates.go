@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/omnitap/omnitap/exporter/compare/internal/interval"
 	"github.com/omnitap/omnitap/exporter/stats"
 )
 
@@ -82,16 +83,16 @@ func (f *flow) shareChange(d *Delta, figA, figB []float64) {
 	}
 	pa, pb := float64(a.Success)/float64(a.Requests), float64(b.Success)/float64(b.Requests)
 	d.A, d.B, d.Difference = finite(pa), finite(pb), finite(pb-pa)
-	lo, hi := newcombe(a.Success, a.Requests, b.Success, b.Requests)
+	lo, hi := interval.Newcombe(interval.Share{K: a.Success, N: a.Requests}, interval.Share{K: b.Success, N: b.Requests}, level)
 	iv := stats.Interval{Lo: lo, Hi: hi, Level: level, Method: "newcombe"}
-	_, t, why := difference(figA, figB, f.c.order.Paired, level)
+	_, t, why := interval.Difference(figA, figB, f.c.spread(), level)
 	if why == "" {
 		half := (t.Hi - t.Lo) / 2
 		iv.Lo, iv.Hi, iv.Method = max(-1, min(lo, pb-pa-half)), min(1, max(hi, pb-pa+half)), t.Method+"+newcombe"
 	}
 	if len(figA) < 2 || len(figB) < 2 {
 		d.WithinRun = scaled(iv, pa)
-		d.Change.Why = oneRun
+		d.Change.Why = interval.OneRun
 		if pa > 0 {
 			d.Change.Estimate = (pb - pa) / pa
 		}

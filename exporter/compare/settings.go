@@ -30,7 +30,7 @@ const absent = "(none)"
 var perRun = []string{
 	"run_id", "pid", "start", "end", "files", "sealed", "unmeasured", "config.out", "config.capture", "config.saveaudio",
 	"run.state", "run.reason", "run.child.exit_code", "run.child.signal", "run.phases", "run.foreign_cpu", "run.clock",
-	"run.contamination", "run.contamination_reason", "run.calibration", "run.calibration_unmeasured", "run.goodput",
+	"run.contamination", "run.contamination_reason", "run.calibration", "run.calibration_unmeasured", "run.goodput", "run.server_found",
 }
 
 // changing are the last words of names whose values are new for every process.

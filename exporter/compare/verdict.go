@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/omnitap/omnitap/exporter/compare/internal/interval"
 	"github.com/omnitap/omnitap/exporter/stats"
 )
 
@@ -87,7 +88,7 @@ func (f *flow) judge(d *Delta, j judged) {
 func whyNot(d *Delta) string {
 	switch {
 	case len(d.RunsA) < 2 || len(d.RunsB) < 2:
-		return oneRun
+		return interval.OneRun
 	case d.Change.Why != "":
 		return d.Change.Why
 	case math.IsNaN(d.Change.Interval.Lo) || math.IsNaN(d.Change.Interval.Hi):
@@ -102,7 +103,7 @@ func tooWide(d *Delta) string {
 	half := (d.Change.Interval.Hi - d.Change.Interval.Lo) / 2
 	n := min(len(d.RunsA), len(d.RunsB))
 	if more := stats.BlocksNeeded(n, half, sharp); more > 0 && more < 1000 {
-		text += fmt.Sprintf("; about %d runs more a side would tell it to ±%.0f %%", more, 100*sharp)
+		text += fmt.Sprintf("; at most %d runs more a side would tell it to ±%.0f %%", more, 100*sharp)
 	}
 	return text
 }

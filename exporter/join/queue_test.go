@@ -43,7 +43,7 @@ func resultOf(id string, stage int) string {
 // queuedAsk is a request that came to the relay 1 ms before sec, and whose audio it had at a
 // time.
 func queuedAsk(id string, audio int64) Ask {
-	var in, up int64 = sec - 1_000_000, sec - 500_000
+	in, up := sec-int64(1_000_000), sec-int64(500_000)
 	return Ask{RequestID: id, Flow: "chat", Points: timeline.Points{TIn: &in, TBody: &in, TUp: &up, TAudio: &audio, TTerm: &audio}}
 }
 

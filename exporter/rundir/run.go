@@ -27,8 +27,11 @@ type RunInfo struct {
 	State  string `json:"state"`
 	Reason string `json:"reason,omitempty"`
 	Child  *Child `json:"child"`
-	// Phases are the warm-up, where there was one, and the measured part.
+	// Phases are the warm-up, where there was one, the measured part, and the cooldown: what
+	// was under way when the load was told to end.
 	Phases []RunPhase `json:"phases"`
+	// ServerFound says how the server's processes were told from others, or why none were.
+	ServerFound string `json:"server_found"`
 	// Ledger is what was found in the server's processes and of the machine, as
 	// probes/host/ledger has it; null where nothing could be read.
 	Ledger json.RawMessage `json:"ledger"`

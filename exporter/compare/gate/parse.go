@@ -59,7 +59,7 @@ func (g *Gate) figure(name string) error {
 		base = name[:at]
 		p, err := strconv.Atoi(name[at+2:])
 		if err != nil || p < 1 || p > 99 || name[at+2] == '0' {
-			return fmt.Errorf("%s: percentiles are _p1 to _p99", name)
+			return fmt.Errorf("%q: percentiles are _p1 to _p99", name)
 		}
 		g.Percentile = p
 	}
