@@ -29,7 +29,7 @@ func wantBlocks(t testing.TB, a *calibration.Attempt, requests int) {
 			t.Errorf("block %d: %+v", i, b)
 		}
 		if b.Attempts != requests || b.Success != requests || len(b.JCT) != requests || len(b.TTFA) != requests {
-			t.Errorf("block %d: %d of %d requests succeeded, %d have a TTFA", i, b.Success, b.Attempts, len(b.TTFA))
+			t.Errorf("block %d: %d of %d requests succeeded, %d have a TTFA; %v", i, b.Success, b.Attempts, len(b.TTFA), b.Failed)
 		}
 		if b.Attached != (len(b.Probes) > 0) || b.Attached != (b.Detached == "") || !b.Attached && b.Detached != calibration.Verified {
 			t.Errorf("block %d: attached %v, probes %v, detached %q", i, b.Attached, b.Probes, b.Detached)

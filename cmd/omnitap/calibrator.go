@@ -276,6 +276,10 @@ func count(b *calibration.Block, sent *blockLoad, records []*timeline.Record) {
 		}
 		b.Attempts++
 		if r.Terminal.State != timeline.Success {
+			if b.Failed == nil {
+				b.Failed = map[string]int{}
+			}
+			b.Failed[string(r.Terminal.State)+"/"+r.Terminal.Reason]++
 			continue
 		}
 		b.Success++

@@ -48,7 +48,7 @@ func keysOf(t *testing.T, line string) (keys []string) {
 // page on files and records in their order, in order of start, the same each time.
 func TestReplayStages(t *testing.T) {
 	promised := strings.Fields("transport request from to chunk bytes key tx_start_ns tx_end_ns rx_start_ns rx_end_ns wait_start_ns misses match confidence")
-	further := []string{"unread", "engine_id", "object_id", "message_bytes", "announced_ns", "acked_ns"}
+	further := []string{"unread", "empty_polls", "engine_id", "object_id", "message_bytes", "announced_ns", "acked_ns"}
 	for set, want := range map[string]int{"vo-basic": 16, "vo-faults": 25, "vo-real": 6, "vo-real-speech": 9, "so-basic": 20, "mc-tcp": 9} {
 		code, out, errOut := runApp(t, "replay", "--stages", filepath.Join(stageSets, set))
 		lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")

@@ -16,11 +16,13 @@ type Block struct {
 	StartNS  int64 `json:"start_ns"`
 	EndNS    int64 `json:"end_ns"`
 	// Attempts were sent, Success of them succeeded.
-	Attempts int       `json:"attempts"`
-	Success  int       `json:"success"`
-	TTFT     []float64 `json:"ttft_ms"`
-	TTFA     []float64 `json:"ttfa_ms"`
-	JCT      []float64 `json:"jct_ms"`
+	Attempts int `json:"attempts"`
+	Success  int `json:"success"`
+	// Failed counts the others by their terminal state and its reason: STATE/REASON.
+	Failed map[string]int `json:"failed,omitempty"`
+	TTFT   []float64      `json:"ttft_ms"`
+	TTFA   []float64      `json:"ttfa_ms"`
+	JCT    []float64      `json:"jct_ms"`
 	// CPU is the time that each stage's processes ran, milliseconds by stage; nil where
 	// it could not be read: CPUWhy says why.
 	CPU    map[string]float64 `json:"cpu_ms"`

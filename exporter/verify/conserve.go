@@ -77,6 +77,9 @@ func (j *judge) pointOrder() {
 		{"t_hdr", "t_audio", p.THdr, p.TAudio},
 		{"t_hdr", "t_term", p.THdr, p.TTerm},
 	} {
+		if c.after == "t_term" && j.rec.Terminal.By == "client" {
+			continue // a client may leave just ahead of the answer's head
+		}
 		if c.a != nil && c.b != nil && *c.b < *c.a && j.rec.SessionID == nil {
 			j.say(KindConservation, "points."+c.after, "%d ns, ahead of %s at %d ns", *c.b, c.before, *c.a)
 		}

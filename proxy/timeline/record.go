@@ -107,8 +107,8 @@ type Record struct {
 	BytesUp    int64  `json:"bytes_up"`
 	BytesDown  int64  `json:"bytes_down"`
 
-	// RunPhase is the part of an `omnitap run` that it began in, warmup or measured, empty
-	// elsewhere.
+	// RunPhase is the part of an `omnitap run` that it began in, warmup or measured, or
+	// cooldown for what was under way when the load was told to end; empty elsewhere.
 	RunPhase string `json:"run_phase,omitempty"`
 
 	Stages       []Stage    `json:"stages"`

@@ -59,7 +59,6 @@ type Engine struct {
 	closed bool // protected by life
 
 	mu      sync.Mutex
-	rng     *rand.Rand
 	flights map[string]*flight  // protects this and all below
 	issued  map[uint64]struct{} // hashes of all engine ids
 	err     error               // why there is no more work
@@ -74,7 +73,7 @@ func Start(ctx context.Context, cfg Config) (*Engine, error) {
 	cfg = cfg.withDefaults()
 	e := &Engine{
 		cfg: cfg, spawn: newSpawner(), ready: make(chan int, 2*len(Names)),
-		rng: rand.New(rand.NewPCG(cfg.Seed, 0x73746167)), flights: map[string]*flight{}, issued: map[uint64]struct{}{},
+		flights: map[string]*flight{}, issued: map[uint64]struct{}{},
 	}
 	err := e.start(ctx)
 	if err != nil {
@@ -285,7 +284,9 @@ func (e *Engine) use(f func() error) error {
 // holds mu.
 func (e *Engine) newID(httpID string) string {
 	for {
-		id := fmt.Sprintf("%s-%08x", httpID, e.rng.Uint32())
+		// Not of the seed: names in /dev/shm are the whole machine's, and another server
+		// may answer the same requests.
+		id := fmt.Sprintf("%s-%08x", httpID, rand.Uint32())
 		if _, taken := e.issued[hash(id)]; !taken {
 			e.issued[hash(id)] = struct{}{}
 			return id
