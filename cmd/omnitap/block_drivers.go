@@ -35,15 +35,18 @@ func (d *loadDriver) source() string {
 }
 
 // warm sends as many as are sent at once, one after the other's answer.
-func (d *loadDriver) warm(ctx context.Context, base string, block int) error {
+func (d *loadDriver) warm(ctx context.Context, base string, block int) (blockLoad, error) {
 	n := max(d.plan.Concurrency, 1)
-	_, err := load.Run(ctx, base, d.set, load.Plan{Requests: n, Concurrency: n, Timeout: d.plan.Timeout}, fmt.Sprintf("warm-%d", block))
-	return err
+	return d.send(ctx, base, load.Plan{Requests: n, Concurrency: n, Timeout: d.plan.Timeout}, fmt.Sprintf("warm-%d", block))
 }
 
 func (d *loadDriver) block(ctx context.Context, base string, block int) (blockLoad, error) {
-	prefix := fmt.Sprintf("block-%d", block)
-	got, err := load.Run(ctx, base, d.set, d.plan, prefix) // an error says that not all were sent
+	return d.send(ctx, base, d.plan, fmt.Sprintf("block-%d", block))
+}
+
+// send sends a plan's requests, whose ids begin with prefix.
+func (d *loadDriver) send(ctx context.Context, base string, plan load.Plan, prefix string) (blockLoad, error) {
+	got, err := load.Run(ctx, base, d.set, plan, prefix) // an error says that not all were sent
 	return blockLoad{attempts: len(got.Sent), lag: got.Lag(), mine: func(r *timeline.Record) bool { return strings.HasPrefix(r.RequestID, prefix+"-") }}, err
 }
 
@@ -56,7 +59,9 @@ type commandDriver struct {
 func (d *commandDriver) source() string { return "the command " + d.args[0] }
 
 // warm has nothing to do: a command warms up as it sees fit.
-func (d *commandDriver) warm(context.Context, string, int) error { return nil }
+func (d *commandDriver) warm(context.Context, string, int) (blockLoad, error) {
+	return blockLoad{attempts: -1}, nil
+}
 
 func (d *commandDriver) block(ctx context.Context, base string, _ int) (blockLoad, error) {
 	cmd := childOf(ctx, d.args, base, d.out, d.out)

@@ -207,7 +207,7 @@ func (a *app) calibrated(ctx context.Context, f *calibrateFlags, args []string) 
 	go func() { done <- relay.run(serving) }()
 	stages := f.Stages
 	c := &calibrator{
-		cfg: cfg, trim: f.onOver == experiment.OnOverTrim, limit: f.limit, probes: probeToggle{relay.sw, &stages}, driver: driver, relay: relay, kept: kept,
+		cfg: cfg, onOver: f.onOver, limit: f.limit, probes: probeToggle{relay.sw, &stages}, driver: driver, relay: relay, kept: kept,
 		finder: func() ([]event.Process, error) { return stageProcesses(f.Stages, f.Upstream) },
 		say:    func(line string) { _, _ = fmt.Fprintln(a.errOut, "calibration:", line) },
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/omnitap/omnitap/exporter/calibration"
+	"github.com/omnitap/omnitap/exporter/experiment"
 	"github.com/omnitap/omnitap/exporter/stats"
 	"github.com/omnitap/omnitap/probes"
 	"github.com/omnitap/omnitap/probes/event"
@@ -20,7 +21,7 @@ import (
 // blockDriver sends the requests of one block through the relay.
 type blockDriver interface {
 	// warm sends what brings caches and connections up; its records are not counted.
-	warm(ctx context.Context, base string, block int) error
+	warm(ctx context.Context, base string, block int) (blockLoad, error)
 	// block sends a block's requests and returns when all are answered.
 	block(ctx context.Context, base string, block int) (blockLoad, error)
 	// source says in words what is sent.
@@ -53,7 +54,7 @@ type toggle interface {
 // calibrator measures what the probes cost, block by block.
 type calibrator struct {
 	cfg    calibration.Config
-	trim   bool          // over budget: take the costliest family away and begin again
+	onOver string        // what is done over budget, one of experiment's
 	limit  time.Duration // of all blocks together, 0 for none
 	probes toggle
 	driver blockDriver
@@ -73,7 +74,7 @@ const recordPatience = 10 * time.Second
 
 // run calibrates. The error says what made it impossible; a verdict is no error.
 func (c *calibrator) run(ctx context.Context) (calibration.File, error) {
-	out := calibration.File{Schema: 1, Config: c.cfg.WithDefaults(), Source: c.driver.source(), OnOver: map[bool]string{true: "trim", false: "stop"}[c.trim]}
+	out := calibration.File{Schema: 1, Config: c.cfg.WithDefaults(), Source: c.driver.source(), OnOver: c.onOver}
 	var err error
 	if c.procs, err = c.finder(); err != nil {
 		return out, err
@@ -146,7 +147,7 @@ func (c *calibrator) attempt(ctx context.Context, began time.Time) (a calibratio
 			return a, true, nil
 		}
 	}
-	if a.Result.Verdict == calibration.Over && c.trim {
+	if a.Result.Verdict == calibration.Over && c.onOver == experiment.OnOverTrim {
 		if name := calibration.Costliest(a.Blocks); name != "" {
 			c.switchOff(name, "over budget, and the costliest")
 			return a, true, nil
@@ -165,10 +166,11 @@ func (c *calibrator) one(ctx context.Context, n int) (calibration.Block, error) 
 		b.Detached = c.left
 	}
 	base := "http://" + c.relay.listener.Addr().String()
-	if err := c.driver.warm(ctx, base, n); err != nil {
+	warm, err := c.driver.warm(ctx, base, n)
+	if err != nil {
 		return b, fmt.Errorf("warming up: %w", err)
 	}
-	if err := c.settled(ctx, -1); err != nil {
+	if err := c.settled(ctx, &warm); err != nil {
 		return b, err
 	}
 	c.kept.take()
@@ -185,7 +187,7 @@ func (c *calibrator) one(ctx context.Context, n int) (calibration.Block, error) 
 	} else {
 		b.CPU = since(before, after)
 	}
-	if err := c.settled(ctx, sent.attempts); err != nil {
+	if err := c.settled(ctx, &sent); err != nil {
 		return b, err
 	}
 	if c.probes.isOn() {
@@ -315,9 +317,9 @@ func (c *calibrator) off(ctx context.Context) error {
 	return err
 }
 
-// settled waits until no request is under way and every record has come: so many of
-// the sender's own, where it knows.
-func (c *calibrator) settled(ctx context.Context, attempts int) error {
+// settled waits until no request is under way and every record has come: each of the
+// sender's own, where it knows. Those of others, of a warm-up say, are none of them.
+func (c *calibrator) settled(ctx context.Context, sent *blockLoad) error {
 	limit := time.NewTimer(recordPatience)
 	defer limit.Stop()
 	tick := time.NewTicker(2 * time.Millisecond)
@@ -325,14 +327,14 @@ func (c *calibrator) settled(ctx context.Context, attempts int) error {
 	for {
 		_, busy := c.relay.analyzer.Oldest()
 		waiting := c.probes.waiting()
-		if busy == 0 && waiting == 0 && c.relay.analyzer.Queued() == 0 && c.kept.count() >= attempts {
+		if busy == 0 && waiting == 0 && c.relay.analyzer.Queued() == 0 && c.kept.count(sent.mine) >= sent.attempts {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-limit.C:
-			return fmt.Errorf("%d requests are still under way, %d records wait, %d of %d have come", busy, waiting, c.kept.count(), max(attempts, 0))
+			return fmt.Errorf("%d requests are still under way, %d records wait, %d of %d have come", busy, waiting, c.kept.count(sent.mine), max(sent.attempts, 0))
 		case <-tick.C:
 		}
 	}
@@ -371,10 +373,16 @@ func (k *keeper) take() []*timeline.Record {
 	return records
 }
 
-func (k *keeper) count() int {
+// count is how many of the records kept are meant; nil means all.
+func (k *keeper) count(mine func(*timeline.Record) bool) (n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return len(k.records)
+	for _, r := range k.records {
+		if mine == nil || mine(r) {
+			n++
+		}
+	}
+	return n
 }
 
 // calibrationRelay is a relay whose probes can be attached and detached.

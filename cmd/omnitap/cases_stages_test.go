@@ -155,10 +155,8 @@ type stagedRig struct {
 // they are required.
 func startStagedRig(t testing.TB, c stagedConfig, change func(*serveFlags)) *stagedRig {
 	t.Helper()
+	requireProbes(t)
 	required := os.Getenv("REQUIRE_KERNEL") == "1"
-	if os.Geteuid() != 0 && !required {
-		t.Skip("attaching probes needs root")
-	}
 	r := &stagedRig{t: t, sink: &caseSink{}, truth: t.TempDir()}
 	c.Stages.Truth = r.truth
 	r.fake = startStagedServer(t, c)

@@ -30,9 +30,7 @@ const demoLimit = 40 * time.Second
 // TestDemoStages: with its probes attached the demo shows stages, hand-overs and the
 // way to the first audio, and leaves nothing but its run directory.
 func TestDemoStages(t *testing.T) {
-	if os.Geteuid() != 0 && os.Getenv("REQUIRE_KERNEL") != "1" {
-		t.Skip("attaching probes needs root")
-	}
+	requireProbes(t)
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
 	dir := filepath.Join(t.TempDir(), "run")

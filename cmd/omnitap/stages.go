@@ -40,6 +40,7 @@ type stages struct {
 	// ends holds, by request id, the terminal events that wait for their records.
 	ends    map[string][]timeline.Event
 	waiting []*waiting
+	handing int           // taken out of waiting, and not yet handed on
 	over    bool          // no batch will come any more
 	empty   chan struct{} // closed once nothing waits, nil while nobody asks
 }
@@ -165,9 +166,11 @@ func (s *stages) watch(stop <-chan struct{}) {
 		case <-stop:
 			return
 		case <-tick.C:
-			for _, w := range s.due(tap.Monotonic() - overdue) {
+			due := s.due(tap.Monotonic() - overdue)
+			for _, w := range due {
 				s.hand(w, &join.Joined{Why: unheardOf, PathWhy: unheardOf, QuiesceNS: -1, QuiesceWhy: unheardOf})
 			}
+			s.handed(len(due))
 			s.emptied()
 		}
 	}
@@ -184,14 +187,22 @@ func (s *stages) due(now int64) (due []*waiting) {
 		due = append(due, w)
 		return true
 	})
+	s.handing += len(due)
 	return due
 }
 
-// held is how many records wait.
+// held is how many records wait, or are on their way on.
 func (s *stages) held() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.waiting)
+	return len(s.waiting) + s.handing
+}
+
+// handed says that so many due records have gone on.
+func (s *stages) handed(n int) {
+	s.mu.Lock()
+	s.handing -= n
+	s.mu.Unlock()
 }
 
 // emptied tells whoever drains that nothing waits any more.
@@ -261,9 +272,11 @@ func (s *stages) Events(batch []event.Event, now int64) {
 	}
 	s.joiner.Flush(now - settle/2)
 	s.mu.Unlock()
-	for _, w := range s.due(now) {
+	due := s.due(now)
+	for _, w := range due {
 		s.release(w)
 	}
+	s.handed(len(due))
 	s.emptied()
 }
 

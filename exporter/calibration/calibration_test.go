@@ -30,6 +30,7 @@ func (w *world) run(n int, overhead float64) []Block {
 		factor := math.Exp(w.block*w.rng.NormFloat64() + w.drift*float64(i))
 		if b.Attached {
 			factor *= 1 + overhead
+			b.Probes = []string{"sched", "shm"}
 			b.Cores = map[string]float64{"sched": 0.006, "shm": 0.002}
 		} else {
 			b.Detached = Verified
@@ -171,6 +172,7 @@ func TestInconclusive(t *testing.T) {
 func TestUnfit(t *testing.T) {
 	for what, spoil := range map[string]func([]Block){
 		"not sure":   func(b []Block) { b[4].Detached = "2 traps are left" },
+		"no probe":   func(b []Block) { b[6].Probes = nil },
 		"taken away": func(b []Block) { b[5].Trimmed = map[string]string{"sched": "1.3 % of a core"} },
 		"no success": func(b []Block) {
 			for i := range b {

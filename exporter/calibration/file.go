@@ -6,7 +6,7 @@ type File struct {
 	RunID  string `json:"run_id,omitempty"`
 	Config Config `json:"config"`
 	// Source says what was sent, OnOver what was asked for where the cost is over budget:
-	// trim or stop.
+	// trim, stop or report.
 	Source string `json:"source"`
 	OnOver string `json:"on_over"`
 	// Result is that of the last attempt: of the families that are left.

@@ -50,6 +50,10 @@ func doubts(blocks []Block) (why []string, unfit bool) {
 			why = append(why, fmt.Sprintf("block %d: that no probe was there is not sure: %s", i, b.Detached))
 			unfit = true
 		}
+		if b.Attached && len(b.Probes) == 0 {
+			unfit = true
+			why = append(why, fmt.Sprintf("block %d: no probe was attached: nothing was measured of their cost", i))
+		}
 		if len(b.Trimmed) > 0 {
 			unfit = true
 			why = append(why, fmt.Sprintf("block %d: probes were taken away for their cost while it ran", i))
