@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -62,16 +63,31 @@ func newBudget(limit float64) budget {
 	return budget{limit: limit, hits: map[int][8]uint64{}, runtime: map[string]sum{}}
 }
 
-// calibrate measures the ways on this host.
+// host is what calibrate measured: it takes a second of a CPU, and stays true for as long
+// as the process runs, however often probes come and go.
+var host struct {
+	mu    sync.Mutex // protects what follows
+	ways  ways
+	known bool
+}
+
+// calibrate measures the ways on this host, or returns what was measured before.
 func calibrate(ctx context.Context, log *slog.Logger) (w ways) {
+	host.mu.Lock()
+	defer host.mu.Unlock()
+	if host.known {
+		return host.ways
+	}
 	var errs [2]error
 	if w.traps, errs[0] = kernel.Calibrate(ctx, true, kernel.Emulated, kernel.Stepped); errs[0] != nil {
 		w.traps, errs[0] = kernel.Calibrate(ctx, false, kernel.Emulated, kernel.Stepped)
 	}
 	w.point, errs[1] = kernel.CalibratePoint()
-	if err := errors.Join(errs[:]...); err != nil && ctx.Err() == nil {
+	err := errors.Join(errs[:]...)
+	if err != nil && ctx.Err() == nil {
 		log.Warn("the cost of probes could not be calibrated", "error", err)
 	}
+	host.ways, host.known = w, err == nil
 	return w
 }
 

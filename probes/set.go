@@ -42,6 +42,7 @@ type Set struct {
 	budget   budget
 	beat     heartbeat
 	others   others
+	ready    chan struct{} // closed by control
 
 	mu     sync.Mutex // protects what follows
 	status Status
@@ -60,7 +61,7 @@ func Open(ctx context.Context, c Config, source Source, sink Sink, log *slog.Log
 	if err != nil {
 		return nil, err
 	}
-	s := &Set{cfg: c.WithDefaults(), source: source, sink: sink, log: log, watch: w, procs: map[int]event.Process{}, stages: map[string]uint32{}}
+	s := &Set{cfg: c.WithDefaults(), source: source, sink: sink, log: log, watch: w, procs: map[int]event.Process{}, stages: map[string]uint32{}, ready: make(chan struct{})}
 	s.families = newFamilies(&s.cfg)
 	s.budget = newBudget(s.cfg.Budget)
 	if err := s.first(); err != nil {
@@ -128,6 +129,11 @@ func (s *Set) Run(ctx context.Context) error {
 	return s.close()
 }
 
+// Ready is closed once Run has done what it does at its start alone: it measures what
+// traps cost on this host, on programs of its own that take most of a CPU for a second.
+// Whoever compares a server with probes and without waits for it.
+func (s *Set) Ready() <-chan struct{} { return s.ready }
+
 // read is the reader's loop.
 func (s *Set) read(ctx context.Context) {
 	tick := time.NewTimer(0)
@@ -151,10 +157,10 @@ func (s *Set) control(ctx context.Context) {
 	second := time.NewTicker(time.Second)
 	defer second.Stop()
 	scans := make(chan find.Result)
-	measured := make(chan ways, 1)
+	measured := make(chan ways)
 	var looking sync.WaitGroup
 	looking.Go(func() { s.look(ctx, scans) })
-	looking.Go(func() { measured <- calibrate(ctx, s.log) }) // it takes seconds
+	looking.Go(func() { s.measure(ctx, measured) })
 	defer looking.Wait()
 	for {
 		select {
@@ -163,9 +169,18 @@ func (s *Set) control(ctx context.Context) {
 		case found := <-scans:
 			s.take(&found)
 		case s.budget.ways = <-measured:
+			close(s.ready)
 		case <-second.C:
 			s.maintain()
 		}
+	}
+}
+
+// measure measures the host in a goroutine of its own: it takes a second.
+func (s *Set) measure(ctx context.Context, to chan<- ways) {
+	select {
+	case to <- calibrate(ctx, s.log):
+	case <-ctx.Done():
 	}
 }
 

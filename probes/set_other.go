@@ -22,6 +22,9 @@ func Open(context.Context, Config, Source, Sink, *slog.Logger) (*Set, error) {
 // Run does nothing.
 func (s *Set) Run(context.Context) error { return ErrSystem }
 
+// Ready is never closed.
+func (s *Set) Ready() <-chan struct{} { return nil }
+
 // Status is empty.
 func (s *Set) Status() Status { return Status{} }
 

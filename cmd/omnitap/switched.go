@@ -29,7 +29,9 @@ type probing struct {
 	ended chan error
 }
 
-// attach attaches the probes. An error says what is missing; nothing is attached then.
+// attach attaches the probes, and returns when they have nothing but their work left to
+// do: what they do at the start alone is not their cost. An error says what is missing;
+// nothing is attached then.
 func (s *switched) attach(ctx context.Context, c probes.Config) error {
 	if s.current() != nil {
 		return errors.New("the probes are attached already")
@@ -44,6 +46,10 @@ func (s *switched) attach(ctx context.Context, c probes.Config) error {
 	s.mu.Lock()
 	s.now = p
 	s.mu.Unlock()
+	select {
+	case <-st.set.Ready():
+	case <-ctx.Done(): // whoever detaches is told what became of it
+	}
 	return nil
 }
 
