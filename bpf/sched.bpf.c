@@ -6,20 +6,19 @@
 
 const volatile __u64 every_ns = 1000000;
 
-enum { RUNNING = 1, RUNNABLE, BLOCKED };
-
-#define TASK_DEAD 0x80
-
+/* When a thread got its CPU and when it gave it up last, and how long the kernel says it
+ * has waited for one since it was made, as of then. It is kept with the thread itself:
+ * found at once, and gone with it. */
 struct thread {
-	__u64 since;
+	__u64 in, out, delay;
 	__u32 tgid;
-	__u32 state;
+	__u32 pad;
 };
 
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 32768);
-	__type(key, __u32);
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
 	__type(value, struct thread);
 } threads SEC(".maps");
 
@@ -58,20 +57,35 @@ static __always_inline int tell(__u32 tgid, struct usage *u, __u64 now)
 	return 0;
 }
 
-/* account adds the time in the last state and goes to the next one. */
-static __always_inline void account(__u32 tid, __u32 tgid, __u32 next, __u64 now)
+/* arrive notes that a thread got its CPU. */
+static __always_inline void arrive(struct task_struct *task, __u32 tgid, __u64 now)
 {
-	struct thread *t = bpf_map_lookup_elem(&threads, &tid);
-	if (!t || t->tgid != tgid) {
-		struct thread fresh = {.since = now, .tgid = tgid, .state = next};
-		bpf_map_update_elem(&threads, &tid, &fresh, BPF_ANY);
+	struct thread *t = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!t) {
+		count_lost();
 		return;
 	}
-	/* another CPU may have been later and faster */
-	__u64 d = now > t->since ? now - t->since : 0;
-	__u32 was = t->state;
-	t->since = now;
-	t->state = next;
+	t->in = now;
+	t->tgid = tgid;
+}
+
+/* depart adds up what a thread did since it gave up its CPU the last time: it was off,
+ * for a part of which it waited for a CPU, and it ran. */
+static __always_inline void depart(struct task_struct *task, __u32 tgid, __u64 now)
+{
+	struct thread *t = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!t) {
+		count_lost();
+		return;
+	}
+	__u64 delay = task->sched_info.run_delay, out = t->out;
+	__u64 waited = delay - t->delay;
+	t->out = now;
+	t->delay = delay;
+	if (t->tgid != tgid) { /* it ran already when somebody began to watch */
+		t->tgid = tgid;
+		return;
+	}
 	struct usage *u = bpf_map_lookup_elem(&usages, &tgid);
 	if (!u) {
 		struct usage fresh = {};
@@ -82,25 +96,29 @@ static __always_inline void account(__u32 tid, __u32 tgid, __u32 next, __u64 now
 			return;
 		}
 	}
-	if (was == RUNNING)
-		__sync_fetch_and_add(&u->run, d);
-	else if (was == RUNNABLE)
-		__sync_fetch_and_add(&u->runnable, d);
-	else
-		__sync_fetch_and_add(&u->blocked, d);
+	__sync_fetch_and_add(&u->run, now > t->in ? now - t->in : 0); /* another CPU's clock */
+	if (out) {
+		__u64 off = t->in > out ? t->in - out : 0;
+		waited = MIN(waited, off);
+		__sync_fetch_and_add(&u->runnable, waited);
+		__sync_fetch_and_add(&u->blocked, off - waited);
+	}
 	if (now - u->told >= every_ns)
 		tell(tgid, u, now);
+}
+
+/* stage_of_task is the entry of a thread's process, 0 where nobody watches it. */
+static __always_inline struct stage *stage_of_task(struct task_struct *t)
+{
+	return t->pid ? stage_of(t->tgid) : 0; /* 0 is a CPU that idles */
 }
 
 SEC("tp_btf/sched_switch")
 int on_switch(__u64 *ctx)
 {
 	struct task_struct *prev = (void *)ctx[1], *next = (void *)ctx[2];
-	/* one that is preempted stays runnable, whatever state it was about to enter */
-	__u64 state = ctx[0] ? 0 : ctx[3];
 	__u64 now = bpf_ktime_get_ns();
-	__u32 prev_tgid = prev->tgid, next_tgid = next->tgid;
-	struct stage *p = stage_of(prev_tgid), *n = stage_of(next_tgid);
+	struct stage *p = stage_of_task(prev), *n = stage_of_task(next);
 	__u32 zero = 0;
 	struct foreign *f = bpf_map_lookup_elem(&foreigns, &zero);
 	if (f) {
@@ -116,31 +134,12 @@ int on_switch(__u64 *ctx)
 		n = 0;
 	if (p) {
 		count_hit(p, F_SCHED);
-		account(prev->pid, prev_tgid, state ? BLOCKED : RUNNABLE, now);
-		__u32 tid = prev->pid;
-		if (state & TASK_DEAD)
-			bpf_map_delete_elem(&threads, &tid);
+		depart(prev, prev->tgid, now);
 	}
 	if (n) {
 		if (!p)
 			count_hit(n, F_SCHED);
-		account(next->pid, next_tgid, RUNNING, now);
+		arrive(next, next->tgid, now);
 	}
-	return 0;
-}
-
-SEC("tp_btf/sched_wakeup")
-int on_wakeup(__u64 *ctx)
-{
-	struct task_struct *t = (void *)ctx[0];
-	__u32 tgid = t->tgid, tid = t->pid;
-	struct stage *s = stage_of(tgid);
-	if (!s || s->flags & STAGE_SELF)
-		return 0;
-	struct thread *th = bpf_map_lookup_elem(&threads, &tid);
-	if (th && th->state != BLOCKED)
-		return 0; /* it was awake */
-	count_hit(s, F_SCHED);
-	account(tid, tgid, RUNNABLE, bpf_ktime_get_ns());
 	return 0;
 }

@@ -24,9 +24,10 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_RINGBUF = 27,
+	BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
 
-enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_F_NO_PREALLOC = 1, BPF_RB_NO_WAKEUP = 1 };
+enum { BPF_ANY = 0, BPF_NOEXIST = 1, BPF_F_NO_PREALLOC = 1, BPF_RB_NO_WAKEUP = 1, BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
 
 /* Arguments of the classic system call tracepoints. */
 struct trace_event_raw_sys_enter {
@@ -112,6 +113,11 @@ struct signal_struct {
 
 struct mm_struct;
 
+/* Its fields are there with CONFIG_SCHED_INFO. */
+struct sched_info {
+	unsigned long long run_delay; /* ns of waiting for a CPU */
+};
+
 struct task_struct {
 	int pid;
 	int tgid;
@@ -123,6 +129,7 @@ struct task_struct {
 	struct files_struct *files;
 	struct signal_struct *signal;
 	struct mm_struct *mm;
+	struct sched_info sched_info;
 };
 
 struct linux_binprm {

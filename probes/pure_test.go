@@ -161,6 +161,7 @@ func TestC69ReadOnly(t *testing.T) {
 		asm.FnMapLookupElem, asm.FnMapUpdateElem, asm.FnMapDeleteElem, asm.FnKtimeGetNs, asm.FnGetCurrentPidTgid, asm.FnGetNsCurrentPidTgid,
 		asm.FnGetCurrentComm, asm.FnGetCurrentTask, asm.FnProbeReadUser, asm.FnProbeReadUserStr, asm.FnProbeReadKernel, asm.FnProbeReadKernelStr,
 		asm.FnRingbufReserve, asm.FnRingbufSubmit, asm.FnRingbufDiscard, asm.FnGetAttachCookie, asm.FnLoop,
+		asm.FnTaskStorageGet, // our own word kept with the kernel's thread
 	}
 	types := []ebpf.ProgramType{ebpf.TracePoint, ebpf.RawTracepoint, ebpf.Tracing, ebpf.Kprobe}
 	for _, name := range kernel.Families {

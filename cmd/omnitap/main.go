@@ -64,6 +64,7 @@ func main() {
 	if fake.Main() { // a stage process of the fake server
 		return
 	}
+	raiseHeapFloor()
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 

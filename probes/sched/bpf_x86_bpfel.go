@@ -23,7 +23,6 @@ const (
 	bpfMapThreads   = "threads"
 	bpfMapUsages    = "usages"
 	bpfProgOnSwitch = "on_switch"
-	bpfProgOnWakeup = "on_wakeup"
 	bpfVarEveryNs   = "every_ns"
 	bpfVarLost      = "lost"
 	bpfVarPidnsDev  = "pidns_dev"
@@ -73,7 +72,6 @@ type bpfSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfProgramSpecs struct {
 	OnSwitch *ebpf.ProgramSpec `ebpf:"on_switch"`
-	OnWakeup *ebpf.ProgramSpec `ebpf:"on_wakeup"`
 }
 
 // bpfMapSpecs contains maps before they are loaded into the kernel.
@@ -152,13 +150,11 @@ type bpfVariables struct {
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfPrograms struct {
 	OnSwitch *ebpf.Program `ebpf:"on_switch"`
-	OnWakeup *ebpf.Program `ebpf:"on_wakeup"`
 }
 
 func (p *bpfPrograms) Close() error {
 	return _BpfClose(
 		p.OnSwitch,
-		p.OnWakeup,
 	)
 }
 

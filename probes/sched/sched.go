@@ -5,13 +5,21 @@
 package sched
 
 import (
+	"errors"
 	"fmt"
+	"os"
 
 	"github.com/omnitap/omnitap/probes/kernel"
 )
 
+// errNoInfo names what the kernel lacks.
+var errNoInfo = errors.New("sched: the kernel does not say how long threads wait for a CPU (CONFIG_SCHED_INFO)")
+
 // Load loads the family and attaches it.
 func Load(w *kernel.Watch, ringBytes int) (*kernel.Family, error) {
+	if _, err := os.Stat("/proc/self/schedstat"); err != nil { // it is there with the same setting
+		return nil, errNoInfo
+	}
 	spec, err := loadBpf()
 	if err != nil {
 		return nil, err
@@ -20,7 +28,7 @@ func Load(w *kernel.Watch, ringBytes int) (*kernel.Family, error) {
 	if err != nil {
 		return nil, err
 	}
-	return kernel.Keep(f, f.BTF("on_switch", "on_wakeup"))
+	return kernel.Keep(f, f.BTF("on_switch"))
 }
 
 // foreign is struct foreign of sched.bpf.c.
