@@ -140,6 +140,15 @@ check-bpf: bpf ## fail where the BPF objects are not what their sources give (De
 test-gpu: build-nocgo ## known numbers of CUDA calls against what the probes see; needs root, an NVIDIA GPU and PyTorch
 	python3 testdata/gpu/counts.py --omnitap bin/omnitap-nocgo
 
+.PHONY: build-gpu-tests
+build-gpu-tests: ## build the test binaries of test-gpu-power into bin, for a machine without Go
+	CGO_CFLAGS='-O2 -g -Wno-deprecated-declarations' go test -c -trimpath -ldflags '-s -w -extldflags=-Wl,-z,lazy' -o bin/gpu-resources.test ./exporter/resources
+	CGO_CFLAGS='-O2 -g -Wno-deprecated-declarations' go test -c -trimpath -ldflags '-s -w -extldflags=-Wl,-z,lazy' -o bin/gpu-hardware.test ./probes/host/hardware
+
+.PHONY: test-gpu-power
+test-gpu-power: build-gpu-tests ## the GPU sampler, its energy and the ledger against PyTorch and nvidia-smi; needs an NVIDIA GPU, PyTorch and pyarrow
+	python3 testdata/gpu/power.py
+
 .PHONY: test-gpu-stock
 test-gpu-stock: build-nocgo ## a stock vLLM-Omni server on a GPU that runs already, with its step log: STOCK='--url URL --steps DIR --log FILE'
 	python3 testdata/gpu/stock.py --omnitap bin/omnitap-nocgo $(STOCK)

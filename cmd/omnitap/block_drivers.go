@@ -64,50 +64,89 @@ func (d *commandDriver) warm(context.Context, string, int) (blockLoad, error) {
 }
 
 func (d *commandDriver) block(ctx context.Context, base string, _ int) (blockLoad, error) {
-	cmd := childOf(ctx, d.args, base, d.out, d.out)
-	if err := runChild(cmd, func(int) {}); err != nil {
+	if err := childOf(ctx, d.args, base, d.out, d.out).run(func(int) {}); err != nil {
 		return blockLoad{}, fmt.Errorf("%s: %w", d.args[0], err)
 	}
 	return blockLoad{attempts: -1}, nil
 }
 
-// childPatience is how long a command may take to end when it is asked to.
+// childPatience is how long a command, and what it has started, may take to end when they
+// are asked to.
 const childPatience = 10 * time.Second
+
+// userCommand is the user's command with all that it starts, a process group.
+type userCommand struct {
+	cmd *exec.Cmd
+	// asked is when the group was asked to end, zero for not yet; read behind Wait.
+	asked  time.Time
+	within time.Duration // of that
+}
 
 // childOf is the user's command, which finds the relay in its environment. It is asked to
 // end with ctx, it and what it has started; and with us, whatever becomes of us.
-func childOf(ctx context.Context, args []string, base string, out, errOut io.Writer) *exec.Cmd {
+func childOf(ctx context.Context, args []string, base string, out, errOut io.Writer) *userCommand {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...) //nolint:gosec // the user's own command line
 	cmd.Env = append(os.Environ(), "OPENAI_BASE_URL="+base+"/v1", "OMNITAP_URL="+base)
 	cmd.Stdout, cmd.Stderr = out, errOut
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-	cmd.Cancel = func() error {
-		err := syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
-		if errors.Is(err, syscall.ESRCH) {
-			err = os.ErrProcessDone
-		}
-		return err
-	}
-	cmd.WaitDelay = childPatience
-	return cmd
+	c := &userCommand{cmd: cmd}
+	cmd.Cancel = c.ask
+	c.patience(childPatience)
+	return c
 }
 
-// runChild runs the user's command to its end. started is told its number.
-func runChild(cmd *exec.Cmd, started func(pid int)) error {
+// patience sets how long those who were asked may take to end.
+func (c *userCommand) patience(d time.Duration) { c.within, c.cmd.WaitDelay = d, d }
+
+// ask asks the whole group to end.
+func (c *userCommand) ask() error {
+	c.asked = time.Now()
+	err := syscall.Kill(-c.cmd.Process.Pid, syscall.SIGTERM)
+	if errors.Is(err, syscall.ESRCH) {
+		err = os.ErrProcessDone
+	}
+	return err
+}
+
+// run runs the command to its end, and what it leaves behind. started is told its number.
+func (c *userCommand) run(started func(pid int)) error {
 	ended := make(chan error, 1)
-	go holdChild(cmd, started, ended)
+	go c.hold(started, ended)
 	return <-ended
 }
 
-// holdChild does that on a thread that stays: the kernel takes the end of the thread that
+// hold does that on a thread that stays: the kernel takes the end of the thread that
 // forked for the parent's death.
-func holdChild(cmd *exec.Cmd, started func(pid int), ended chan<- error) {
+func (c *userCommand) hold(started func(pid int), ended chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	err := cmd.Start()
+	err := c.cmd.Start()
 	if err == nil {
-		started(cmd.Process.Pid)
-		err = cmd.Wait()
+		started(c.cmd.Process.Pid)
+		err = c.cmd.Wait()
+		c.clear()
 	}
 	ended <- err
+}
+
+// clear ends what the command has left behind: a load that goes on behind its command's
+// end is in nobody's figures. Who does not heed the first word is killed. The group's
+// number is nobody else's as long as it has a member.
+func (c *userCommand) clear() {
+	group := -c.cmd.Process.Pid
+	if c.asked.IsZero() && errors.Is(c.ask(), os.ErrProcessDone) {
+		return
+	}
+	limit := time.NewTimer(time.Until(c.asked.Add(c.within)))
+	defer limit.Stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for syscall.Kill(group, 0) == nil {
+		select {
+		case <-tick.C:
+		case <-limit.C:
+			_ = syscall.Kill(group, syscall.SIGKILL) // gone in the meantime is as good
+			return
+		}
+	}
 }

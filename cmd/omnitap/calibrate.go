@@ -198,16 +198,21 @@ func (a *app) calibrated(ctx context.Context, f *calibrateFlags, args []string) 
 		return calibration.File{}, exitWith(exitUsage, err)
 	}
 	kept := &keeper{}
-	relay, err := a.calibrationRelay(ctx, &f.serveFlags, kept)
+	sf := f.serveFlags
+	if len(args) == 0 {
+		sf.plain()
+	}
+	relay, err := a.calibrationRelay(ctx, &sf, kept)
 	if err != nil {
 		return calibration.File{}, err
 	}
-	serving, end := context.WithCancel(ctx)
+	// The relay outlives the blocks, whatever ends them: the probes are taken away first.
+	serving, end := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan error, 1)
 	go func() { done <- relay.run(serving) }()
 	stages := f.Stages
 	c := &calibrator{
-		cfg: cfg, onOver: f.onOver, limit: f.limit, probes: probeToggle{relay.sw, &stages}, driver: driver, relay: relay, kept: kept,
+		cfg: cfg, base: relay.base(&sf), onOver: f.onOver, limit: f.limit, probes: probeToggle{relay.sw, &stages}, driver: driver, relay: relay, kept: kept,
 		finder: func() ([]event.Process, error) { return stageProcesses(f.Stages, f.Upstream) },
 		say:    func(line string) { _, _ = fmt.Fprintln(a.errOut, "calibration:", line) },
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/omnitap/omnitap/exporter/calibration"
+	calibrationschema "github.com/omnitap/omnitap/exporter/calibration/schema"
 )
 
 // requireProbes skips a test that attaches probes where nobody may, unless it must not be
@@ -68,6 +69,7 @@ func TestCalibrateDemo(t *testing.T) {
 	if got := readFile(t, filepath.Join(dir, calibrationFile)); got != out {
 		t.Errorf("%s holds something else than was printed", calibrationFile)
 	}
+	wantLinesOf(t, calibrationschema.Calibration, oneLine(t, out))
 	wantMode(t, filepath.Join(dir, calibrationFile), 0o600)
 	if code, _, errOut := runApp(t, "calibrate", "--demo", "--out", dir); code != exitUsage || !strings.Contains(errOut, "is there already") {
 		t.Errorf("a second one into the same folder: exit %d, %s", code, errOut)

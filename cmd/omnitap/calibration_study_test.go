@@ -104,7 +104,7 @@ func calibrateLoop(t testing.TB, share float64, cfg calibration.Config, block in
 	done := make(chan error, 1)
 	go func() { done <- relay.run(ctx) }()
 	c := &calibrator{
-		cfg: cfg, probes: loop, finder: loop.finder, relay: relay, kept: kept, say: func(string) {},
+		cfg: cfg, base: relay.base(f), probes: loop, finder: loop.finder, relay: relay, kept: kept, say: func(string) {},
 		driver: &loadDriver{set: load.Set{loopRequest}, what: "a loop", plan: load.Plan{Requests: block, Concurrency: 1}},
 	}
 	got, err := c.run(t.Context())

@@ -54,6 +54,7 @@ type toggle interface {
 // calibrator measures what the probes cost, block by block.
 type calibrator struct {
 	cfg    calibration.Config
+	base   string        // the relay's address for clients
 	onOver string        // what is done over budget, one of experiment's
 	limit  time.Duration // of all blocks together, 0 for none
 	probes toggle
@@ -93,7 +94,11 @@ func (c *calibrator) run(ctx context.Context) (calibration.File, error) {
 	}
 	out.Result = out.Attempts[len(out.Attempts)-1].Result
 	out.Trimmed = c.trimmed
-	return out, c.off(ctx)
+	err = c.off(ctx)
+	if c.left != calibration.Verified {
+		c.say("that nothing of the probes is left is not sure: " + c.left)
+	}
+	return out, err
 }
 
 // stageProcesses finds the stage processes of a server on this machine.
@@ -165,8 +170,7 @@ func (c *calibrator) one(ctx context.Context, n int) (calibration.Block, error) 
 	if !b.Attached {
 		b.Detached = c.left
 	}
-	base := "http://" + c.relay.listener.Addr().String()
-	warm, err := c.driver.warm(ctx, base, n)
+	warm, err := c.driver.warm(ctx, c.base, n)
 	if err != nil {
 		return b, fmt.Errorf("warming up: %w", err)
 	}
@@ -176,7 +180,7 @@ func (c *calibrator) one(ctx context.Context, n int) (calibration.Block, error) 
 	c.kept.take()
 	before, cpuErr := cpuOf(c.procs)
 	b.StartNS = tap.Monotonic()
-	sent, err := c.driver.block(ctx, base, n)
+	sent, err := c.driver.block(ctx, c.base, n)
 	b.EndNS = tap.Monotonic()
 	after, err2 := cpuOf(c.procs)
 	if err != nil {
@@ -384,6 +388,19 @@ func (k *keeper) count(mine func(*timeline.Record) bool) (n int) {
 	}
 	return n
 }
+
+// base is the address that clients find the relay at.
+func (s *service) base(f *serveFlags) string {
+	scheme := "http"
+	if f.TLSCert != "" {
+		scheme = "https"
+	}
+	return scheme + "://" + s.listener.Addr().String()
+}
+
+// plain takes TLS to clients away: the built-in requests are our own, and go over plain
+// HTTP.
+func (f *serveFlags) plain() { f.TLSCert, f.TLSKey = "", "" }
 
 // calibrationRelay is a relay whose probes can be attached and detached.
 func (a *app) calibrationRelay(ctx context.Context, f *serveFlags, kept *keeper) (*service, error) {

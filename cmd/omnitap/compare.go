@@ -34,7 +34,9 @@ func compareCmd(a *app) *cobra.Command {
 			"comes with a shorter output is no speed-up.\n\n" +
 			"A gate is METRIC[_pNN] OP LIMIT, as in 'ttfa_p99 <= +5%' (change), 'jct_p50 <= +20ms'\n" +
 			"(difference), 'ttfa_p95 <= 300ms' (B's own figure), 'throughput >= -3%',\n" +
-			"'success_rate >= 99%'. It holds only where the whole interval does.",
+			"'success_rate >= 99%'. It holds only where the whole interval does. It is about every\n" +
+			"flow that has the metric, or about the one ahead of a colon: 'chat: ttfa_p99 <= +5%'.\n" +
+			"--flow leaves all other flows out, of the tables and of the check for being alike too.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			at := cmd.ArgsLenAtDash()
 			if at < 0 {

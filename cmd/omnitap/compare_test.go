@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"encoding/xml"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	compareschema "github.com/omnitap/omnitap/exporter/compare/schema"
 	"github.com/omnitap/omnitap/exporter/rundir"
 	"github.com/omnitap/omnitap/proxy/timeline"
 )
@@ -74,6 +76,8 @@ func TestCompareGates(t *testing.T) {
 		{nil, 0, []string{"chat: TTFA +2", "slower", "A B B A A B B A (alternating)", "compared in pairs"}, ""},
 		{[]string{"--gate", "ttfa_p95 <= +30%", "--gate", "success_rate >= -5pp"}, 0, []string{"held         chat: ttfa_p95 <= +30%", "held         chat: success_rate >= -5pp"}, ""},
 		{[]string{"--gate", "ttfa_p95 <= +5%", "--gate", "jct_p50 <= +50ms"}, 1, []string{"broken       chat: ttfa_p95 <= +5%", "1 of 2 gates failed."}, "gates that failed: 1 of 2"},
+		{[]string{"--gate", "chat: ttfa_p95 <= +30%"}, 0, []string{"held         chat: ttfa_p95 <= +30%"}, ""},
+		{[]string{"--gate", "speech: ttfa_p95 <= +30%"}, 1, []string{"cannot tell  speech: ttfa_p95 <= +30%  there is no flow speech, but chat"}, "gates that failed: 1 of 1"},
 		{[]string{"--gate", "goodput >= -5%"}, 1, []string{"cannot tell  goodput >= -5%"}, "gates that failed: 1 of 1"},
 		{[]string{"--gate", "goodput >= -5%", "--allow-cannot-tell"}, 0, []string{"cannot tell  goodput >= -5%"}, ""},
 		{[]string{"--gate", "ttfa_p95 <= +5%", "--github", "--junit", junit}, 1, []string{"::error title=omnitap compare%3A broken::chat: ttfa_p95 <= +5%25  +"}, "gates that failed"},
@@ -119,6 +123,17 @@ func TestCompareJSON(t *testing.T) {
 	if again := mustRun(t, args...); again != out {
 		t.Error("the same runs give another comparison")
 	}
+	wantLinesOf(t, compareschema.Comparison, oneLine(t, out))
+}
+
+// oneLine is a JSON text as a line.
+func oneLine(t testing.TB, text string) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := json.Compact(&b, []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	return b.String() + "\n"
 }
 
 // TestCompareRefuses: what cannot be compared gives one line and no number.

@@ -9,6 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/omnitap/omnitap/exporter/prometheus"
 	"github.com/omnitap/omnitap/exporter/twin"
 	"github.com/omnitap/omnitap/probes"
 	"github.com/omnitap/omnitap/proxy/tap"
@@ -41,12 +42,19 @@ type fileConfig struct {
 	TLSCert        string        `yaml:"tls_cert"`
 	TLSKey         string        `yaml:"tls_key"`
 	UpstreamCA     string        `yaml:"upstream_ca"`
+	// Role is relay or agent, Node what this machine is called, Clock whose clock an agent
+	// asks for.
+	Role  string `yaml:"role"`
+	Node  string `yaml:"node"`
+	Clock string `yaml:"clock"`
 	// SaveAudio is a folder for the sound of every stream as WAV: off unless asked for.
 	SaveAudio string      `yaml:"save_audio"`
 	Twin      twin.Config `yaml:"twin"`
 	Tap       tap.Config  `yaml:"tap"`
 	// Stages are the stage probes' settings.
 	Stages probes.Config `yaml:"stages"`
+	// Prometheus is of GET /metrics on the admin listener.
+	Prometheus prometheus.Config `yaml:"prometheus"`
 }
 
 func loadConfig(path string) (fileConfig, error) {

@@ -21,6 +21,7 @@ import (
 	"github.com/omnitap/omnitap/exporter/report"
 	"github.com/omnitap/omnitap/exporter/rundir"
 	"github.com/omnitap/omnitap/exporter/rundir/schema"
+	"github.com/omnitap/omnitap/exporter/verify"
 	"github.com/omnitap/omnitap/proxy/timeline"
 )
 
@@ -75,6 +76,27 @@ func TestDemoStages(t *testing.T) {
 	}
 	if got := mustRun(t, "report", "--json", dir); got != out {
 		t.Error("report gives other tables than the demo")
+	}
+	wantDerivable(t, dir)
+}
+
+// wantDerivable wants a run in which everything but the hashes of payloads is derived
+// again from the events, and is the same.
+func wantDerivable(t testing.TB, dir string) {
+	t.Helper()
+	res, err := verify.Verify(dir, verify.Options{AllowUnsealed: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range res.Findings {
+		if f := &res.Findings[i]; f.Level == verify.Error {
+			t.Errorf("verify: %s", f)
+		}
+	}
+	for _, m := range res.NotDerivable {
+		if !strings.HasSuffix(m.Field, "sha256") {
+			t.Errorf("%s is not derivable: %s", m.Field, m.Why)
+		}
 	}
 }
 

@@ -99,6 +99,6 @@ func newRoot(a *app) *cobra.Command {
 	root.SetOut(a.out)
 	root.SetErr(a.errOut)
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(serveCmd(a), demoCmd(a), mockCmd(a), checkCmd(a), runCmd(a), calibrateCmd(a), verifyCmd(a), compareCmd(a), reportCmd(a), replayCmd(a))
+	root.AddCommand(serveCmd(a), demoCmd(a), mockCmd(a), checkCmd(a), runCmd(a), calibrateCmd(a), verifyCmd(a), compareCmd(a), reportCmd(a), replayCmd(a), joinCmd(a))
 	return root
 }

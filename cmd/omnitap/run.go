@@ -27,6 +27,8 @@ type runFlags struct {
 	set func(string) bool
 	// around finds what the run is measured among: newSurroundings, and in tests their own.
 	around func(ctx context.Context, c probes.Config, upstream string) *surroundings
+	// cost measures what the probes cost: measurement.cost, and in tests their own.
+	cost func(ctx context.Context) (result calibration.File, why string, err error)
 }
 
 func runCmd(a *app) *cobra.Command { return (&runFlags{}).command(a) }
@@ -178,6 +180,7 @@ type measurement struct {
 	around *surroundings
 	ph     *phases
 	relay  *service
+	base   string         // the relay's address for clients
 	info   rundir.RunInfo // what became of it
 }
 
@@ -215,7 +218,12 @@ func (m *measurement) open(ctx context.Context) error {
 	g.Probes, g.switched, g.phases = "off", true, m.ph
 	g.meta = func(x *rundir.Meta) { x.Run, x.Experiment = &m.info, m.q.text }
 	g.Deadline, g.Tap.Timeline.Deadline = m.deadline()
-	m.relay, err = m.a.build(ctx, &g)
+	if len(m.args) == 0 {
+		g.plain()
+	}
+	if m.relay, err = m.a.build(ctx, &g); err == nil {
+		m.base = m.relay.base(&g)
+	}
 	return err
 }
 
@@ -258,19 +266,38 @@ func (m *measurement) calibrate(ctx context.Context) error {
 	case m.f.Probes == "off":
 		why = "no probes are used"
 	}
+	var result calibration.File
+	var err error
 	if why == "" {
-		why = m.attachable(ctx)
+		cost := m.cost
+		if m.f.cost != nil {
+			cost = m.f.cost
+		}
+		result, why, err = cost(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("calibrating: %w", err)
 	}
 	if why != "" {
 		m.relay.out.SetRun(func(r *rundir.RunInfo) { r.NoCalibration = why })
 		return nil
 	}
-	result, err := m.a.calibrated(ctx, &m.f.calibrateFlags, nil)
-	if err != nil {
-		return fmt.Errorf("calibrating: %w", err)
+	return m.calibrated(&result)
+}
+
+// cost measures what the probes cost, or says why there is nothing to measure.
+func (m *measurement) cost(ctx context.Context) (result calibration.File, why string, err error) {
+	if why = m.attachable(ctx); why == "" {
+		result, err = m.a.calibrated(ctx, &m.f.calibrateFlags, nil)
 	}
+	return result, why, err
+}
+
+// calibrated keeps what was measured, and off what was taken away. Over budget it is an
+// error, where that is to stop the run.
+func (m *measurement) calibrated(result *calibration.File) error {
 	result.RunID = m.f.runID
-	if err := m.relay.out.Calibration(&result); err != nil {
+	if err := m.relay.out.Calibration(result); err != nil {
 		return exitWith(exitEnvironment, err)
 	}
 	ref := &rundir.CalibrationRef{Verdict: string(result.Result.Verdict), Budget: result.Config.Budget}

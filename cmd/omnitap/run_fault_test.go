@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -27,8 +29,14 @@ func startRunProcess(t testing.TB, args ...string) (p *relayProcess, dir string)
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "run")
 	t.Cleanup(func() { _ = os.Chmod(dir, 0o700) })
-	p = &relayProcess{ended: make(chan struct{})}
-	p.cmd = exec.Command(os.Args[0], append([]string{"run", "--out", dir}, args...)...)
+	return startProcess(t, append([]string{"run", "--out", dir}, args...)...), dir
+}
+
+// startProcess starts omnitap in a process of its own.
+func startProcess(t testing.TB, args ...string) *relayProcess {
+	t.Helper()
+	p := &relayProcess{ended: make(chan struct{})}
+	p.cmd = exec.Command(os.Args[0], args...)
 	p.cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
 	out, err := p.cmd.StderrPipe()
 	if err != nil {
@@ -43,7 +51,7 @@ func startRunProcess(t testing.TB, args ...string) (p *relayProcess, dir string)
 		_ = p.cmd.Process.Kill()
 		<-p.ended
 	})
-	return p, dir
+	return p
 }
 
 // wantEnded waits for the end of processes.
@@ -134,6 +142,41 @@ func TestRunSecondSignal(t *testing.T) {
 	h.end(0)
 	wantEnded(t, pid)
 	wantUnfinished(t, dir, base)
+}
+
+// TestCommandLeavesNothing: what a command has started ends with it, and is killed where it
+// does not heed the word: on an interrupt, and behind the command's own end.
+func TestCommandLeavesNothing(t *testing.T) {
+	t.Parallel()
+	const stubborn = `(trap '' TERM; echo ready >"$0"; exec sleep 1000 >/dev/null 2>&1) & read x <"$0"; echo $!; `
+	for name, script := range map[string]string{"ended": "exit 0", "failed": "exit 7", "interrupted": "exec sleep 1000", "stubborn itself": "trap '' TERM; sleep 1000; sleep 1000"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fifo := filepath.Join(t.TempDir(), "fifo")
+			if err := unix.Mkfifo(fifo, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			r, w := io.Pipe()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			c := childOf(ctx, []string{"sh", "-c", stubborn + script, fifo}, "http://127.0.0.1:1", w, io.Discard)
+			c.patience(300 * time.Millisecond)
+			done := make(chan error, 1)
+			go func() { done <- c.run(func(int) {}) }()
+			var pid int
+			if _, err := fmt.Fscan(r, &pid); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.HasPrefix(script, "exit") {
+				cancel()
+			}
+			err := <-done
+			if want := script == "exit 0"; want != (err == nil) {
+				t.Errorf("the command: %v", err)
+			}
+			wantEnded(t, pid)
+		})
+	}
 }
 
 // wantWritten waits for so many records on the disk.

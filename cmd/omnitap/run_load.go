@@ -117,20 +117,19 @@ const lookEvery = 100 * time.Millisecond
 
 // drive makes the load.
 func (m *measurement) drive(ctx context.Context) error {
-	base := "http://" + m.relay.listener.Addr().String()
 	if len(m.args) == 0 {
-		return m.builtIn(ctx, base)
+		return m.builtIn(ctx)
 	}
 	out, errOut, err := m.logs()
 	if err != nil {
 		return err
 	}
-	cmd := childOf(ctx, m.args, base, io.MultiWriter(out, m.a.errOut), io.MultiWriter(errOut, m.a.errOut))
+	c := childOf(ctx, m.args, m.base, io.MultiWriter(out, m.a.errOut), io.MultiWriter(errOut, m.a.errOut))
 	m.info.Child = &rundir.Child{Args: rundir.RedactArgs(m.args)}
-	if err = runChild(cmd, m.around.loadBy); err != nil {
+	if err = c.run(m.around.loadBy); err != nil {
 		err = fmt.Errorf("%s: %w", m.args[0], err)
 	}
-	m.childEnded(cmd)
+	m.childEnded(c.cmd)
 	if lost := errors.Join(out.close(), errOut.close()); lost != nil { // the figures are none the worse
 		m.info.Child.Lost = lost.Error()
 		_, _ = fmt.Fprintln(m.a.errOut, lost)
@@ -142,7 +141,7 @@ func (m *measurement) drive(ctx context.Context) error {
 const openBlock = 1 << 16
 
 // builtIn sends the experiment's own requests.
-func (m *measurement) builtIn(ctx context.Context, base string) error {
+func (m *measurement) builtIn(ctx context.Context) error {
 	f := m.f.calibrateFlags
 	if f.block = m.q.e.Warmup.Requests + cmp.Or(m.q.e.Measured.Requests, f.block); m.openEnded() {
 		f.block = openBlock
@@ -152,7 +151,7 @@ func (m *measurement) builtIn(ctx context.Context, base string) error {
 		return err
 	}
 	for n := 0; ; n++ {
-		got, err := d.block(ctx, base, n)
+		got, err := d.block(ctx, m.base, n)
 		if got.lag.N > 0 {
 			_, _ = fmt.Fprintf(m.a.errOut, "generator lag: p50 %.2f ms, p99 %.2f ms\n", got.lag.P50, got.lag.P99)
 		}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock"
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/drive"
+	"github.com/omnitap/omnitap/exporter/calibration"
 	"github.com/omnitap/omnitap/exporter/report"
 	"github.com/omnitap/omnitap/exporter/rundir"
 	"github.com/omnitap/omnitap/exporter/rundir/schema"
@@ -808,6 +809,130 @@ func TestRunAmongOthers(t *testing.T) {
 		if info.ServerFound != c.found.Why || info.Contamination != "clean" || !strings.HasSuffix(info.ContaminationWhy, c.why) {
 			t.Errorf("%s: %q, %s (%s)", name, info.ServerFound, info.Contamination, info.ContaminationWhy)
 		}
+	}
+}
+
+// idler is a process that is no descendant of ours and takes all of a CPU until the test's
+// end.
+func idler(t testing.TB) {
+	t.Helper()
+	out, err := exec.Command("sh", "-c", "while :; do :; done >/dev/null 2>&1 & echo $!").Output() // its parent is gone
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Sscan(string(out), &pid); err != nil {
+		t.Fatalf("%q: %v", out, err)
+	}
+	t.Cleanup(func() { kill(t, pid) })
+}
+
+// TestRunStopsContaminated: foreign CPU use over the limit ends a run that asks for that, and
+// marks it, sealed.
+func TestRunStopsContaminated(t *testing.T) {
+	t.Parallel()
+	_, base := caseMock(t, mock.Config{Script: fastScript()})
+	f := &runFlags{around: func(context.Context, probes.Config, string) *surroundings {
+		s := alone(host.Clocks{})
+		s.finder = &foundSource{result: find.Result{Processes: []event.Process{{PID: os.Getpid(), Role: "api"}}, Root: os.Getpid()}}
+		return s
+	}}
+	h := holdLoad(t, "")
+	experiment := asking(t, chatLoad+"allowed_failure_rate: 1\nforeign_cores_limit: 0.05\nstop: {contaminated: true}\n")
+	r := startRun(t, f, append([]string{"--upstream", base, "--probes", "off", "--experiment", experiment}, h.args...)...)
+	relay, pid, _ := h.base()
+	ask(t, relay)
+	idler(t)
+	r.wait(exitUnusable, "not usable: contaminated (")
+	wantEnded(t, pid)
+	info := r.info()
+	if info.State != "stopped" || !strings.HasPrefix(info.Reason, "other processes used ") || !strings.HasSuffix(info.Reason, " cores, more than 0.05") || info.Contamination != "contaminated" {
+		t.Errorf("the run is %s (%s), %s (%s)", info.State, info.Reason, info.Contamination, info.ContaminationWhy)
+	}
+	wantSealed(t, r.dir)
+	wantRecords(t, runRecords(t, r.dir), 1)
+}
+
+// costly is a calibration whose probes cost a tenth.
+func costly(budget float64) calibration.File {
+	cfg := calibration.Config{Budget: budget}
+	var blocks []calibration.Block
+	for i := range 2 * calibration.DefaultMinPairs {
+		b := calibration.Block{Index: i, Attached: calibration.Attached(i), StartNS: int64(i) * 1e9, EndNS: int64(i)*1e9 + 5e8, Attempts: 100, Success: 100}
+		ms := 100 + 0.01*float64(i)
+		if b.Attached {
+			ms, b.Probes = 1.1*ms, []string{"shm"}
+		} else {
+			b.Detached = calibration.Verified
+		}
+		for range b.Attempts {
+			b.TTFT, b.TTFA, b.JCT = append(b.TTFT, ms), append(b.TTFA, ms), append(b.JCT, ms)
+		}
+		blocks = append(blocks, b)
+	}
+	r := calibration.Judge(blocks, cfg)
+	return calibration.File{Schema: 1, Config: cfg.WithDefaults(), Source: "a test", OnOver: "stop", Result: r, Attempts: []calibration.Attempt{{Blocks: blocks, Result: r}}}
+}
+
+// TestRunOverBudget: probes over budget end a run ahead of its load, unless it is to go on;
+// its directory is sealed, can be read, and is of no use in a comparison.
+func TestRunOverBudget(t *testing.T) {
+	t.Parallel()
+	_, base := caseMock(t, mock.Config{Script: fastScript()})
+	cost := func(context.Context) (calibration.File, string, error) { return costly(0.02), "", nil }
+	for _, onOver := range []string{"stop", "report"} {
+		experiment := asking(t, chatLoad+"measured: {requests: 3}\ncalibration: {budget: 0.02, on_over: "+onOver+"}\n")
+		r := startRun(t, &runFlags{cost: cost}, "--upstream", base, "--experiment", experiment)
+		if onOver == "report" {
+			r.wait(0)
+			wantRecords(t, runRecords(t, r.dir), 3)
+			if info := r.sealed("complete", ""); info.Calibration == nil || info.Calibration.Verdict != "over budget" {
+				t.Errorf("%+v", info.Calibration)
+			}
+			continue
+		}
+		const why = "the probes cost more than 2 %: see calibration.json"
+		r.wait(exitUnusable, "omnitap: "+why)
+		info := r.sealed("failed", "it ended before the load began: "+why)
+		if info.Calibration == nil || info.Calibration.Verdict != "over budget" || info.Calibration.Budget != 0.02 || info.Child != nil {
+			t.Errorf("calibration %+v, child %+v", info.Calibration, info.Child)
+		}
+		if f := calibrationOf(t, readFile(t, filepath.Join(r.dir, rundir.CalibrationFile))); f.Result.Verdict != calibration.Over || len(f.Attempts[0].Blocks) != 8 || f.RunID == "" {
+			t.Errorf("calibration.json: %+v", f.Result)
+		}
+		wantRecords(t, runRecords(t, r.dir), 0)
+		if got := mustRun(t, "report", r.dir); !strings.Contains(got, "state: failed (it ended before the load began: "+why+")") || !strings.Contains(got, "probes: over budget (2 %)") {
+			t.Errorf("report prints %q", got)
+		}
+		if code, _, errOut := runApp(t, "compare", r.dir, "--", r.dir); code != exitUnusable || !strings.Contains(errOut, "holds no record that was measured") {
+			t.Errorf("compare: exit %d: %s", code, errOut)
+		}
+	}
+}
+
+// TestRunTLS: with a certificate the command finds the relay by https; the built-in requests
+// need none.
+func TestRunTLS(t *testing.T) {
+	t.Parallel()
+	_, base := caseMock(t, mock.Config{Script: fastScript()})
+	dir := t.TempDir()
+	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	cert, key := selfSigned(t, 1)
+	placePair(t, certFile, keyFile, cert, key)
+	config := writeFile(t, "c.yaml", fmt.Sprintf("tls_cert: %s\ntls_key: %s\n", certFile, keyFile))
+	common := []string{"--upstream", base, "--probes", "off", "--config", config}
+	script := `echo "$OPENAI_BASE_URL $OMNITAP_URL"; exec curl -q -sf --noproxy '*' --max-time 30 --cacert "$0" -o /dev/null "$OPENAI_BASE_URL/chat/completions" -H 'Content-Type: application/json' -d '{"model":"m","messages":[]}'`
+	r := startRun(t, &runFlags{}, append(slices.Clone(common), "--", "sh", "-c", script, certFile)...).wait(0)
+	r.sealed("complete", "")
+	openai, own, _ := strings.Cut(strings.TrimSuffix(readFile(t, filepath.Join(r.dir, rundir.StdoutFile)), "\n"), " ")
+	if !strings.HasPrefix(own, "https://127.0.0.1:") || openai != own+"/v1" {
+		t.Errorf("the command finds %q and %q", openai, own)
+	}
+	wantRecords(t, runRecords(t, r.dir), 1)
+	r = startRun(t, &runFlags{}, append(slices.Clone(common), "--block", "3")...).wait(0)
+	r.sealed("complete", "")
+	if all, success := phasesOf(t, r.dir); all[phaseMeasured] != 3 || success[phaseMeasured] != 3 {
+		t.Errorf("%v, successes %v", all, success)
 	}
 }
 

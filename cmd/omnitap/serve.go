@@ -21,6 +21,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/omnitap/omnitap/exporter/audiofile"
+	"github.com/omnitap/omnitap/exporter/nodes"
+	"github.com/omnitap/omnitap/exporter/prometheus"
 	"github.com/omnitap/omnitap/exporter/rundir"
 	"github.com/omnitap/omnitap/probes"
 	"github.com/omnitap/omnitap/proxy"
@@ -53,13 +55,16 @@ func serveCmd(a *app) *cobra.Command {
 			if err := f.merge(cmd); err != nil {
 				return exitWith(exitUsage, err)
 			}
+			if f.Role == "agent" {
+				return a.agent(cmd.Context(), f)
+			}
 			return a.serve(cmd.Context(), f)
 		},
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.Upstream, "upstream", "", "server to relay to: http://HOST:PORT or https://HOST:PORT")
 	fl.StringVar(&f.Listen, "listen", "127.0.0.1:8090", "address to accept clients on; port 0 picks one")
-	fl.StringVar(&f.Admin, "admin", "127.0.0.1:0", "address of the admin listener (GET /healthz), off for none")
+	fl.StringVar(&f.Admin, "admin", "127.0.0.1:0", "address of the admin listener (GET /healthz, /metrics, /clock), off for none")
 	fl.StringVar(&f.Out, "out", "", "run directory to write requests.jsonl and events.jsonl to")
 	fl.StringVar(&f.Capture, "capture", "", "folder for raw captures of every connection: they hold prompts, sound and keys")
 	fl.StringVar(&f.Correlation, "correlation", "auto", "X-Request-Id into requests without one: auto, inject or passive")
@@ -74,6 +79,9 @@ func serveCmd(a *app) *cobra.Command {
 	fl.StringVar(&f.DeadlineAction, "deadline-action", "mark", "what a deadline does: mark the record, or abort the connection as well")
 	fl.StringVar(&f.TLSCert, "tls-cert", "", "PEM certificate to speak TLS to clients with; read again when it changes")
 	fl.StringVar(&f.TLSKey, "tls-key", "", "PEM key of the certificate")
+	fl.StringVar(&f.Role, "role", "relay", "relay, or agent: only the stage probes, for a relay on another machine")
+	fl.StringVar(&f.Node, "node", "", "what this machine is called in records (default: its host name)")
+	fl.StringVar(&f.Clock, "clock", "", "agent: address of the relay's admin listener, whose clock is asked for: http://HOST:PORT")
 	fl.StringVar(&f.UpstreamCA, "upstream-ca", "", "PEM certificates to trust of an https upstream, instead of the system's")
 	return cmd
 }
@@ -92,6 +100,9 @@ func (f *serveFlags) merge(cmd *cobra.Command) error {
 		return err
 	}
 	f.Stages = c.Stages
+	if f.Prometheus = c.Prometheus; f.Prometheus.Validate() != nil {
+		return f.Prometheus.Validate()
+	}
 	if err := f.Stages.Validate(); err != nil {
 		return err
 	}
@@ -100,6 +111,7 @@ func (f *serveFlags) merge(cmd *cobra.Command) error {
 		"capture": {&f.Capture, &c.Capture}, "correlation": {&f.Correlation, &c.Correlation}, "probes": {&f.Probes, &c.Probes},
 		"log": {&f.Log, &c.Log}, "deadline-action": {&f.DeadlineAction, &c.DeadlineAction},
 		"save-audio": {&f.SaveAudio, &c.SaveAudio}, "tls-cert": {&f.TLSCert, &c.TLSCert}, "tls-key": {&f.TLSKey, &c.TLSKey}, "upstream-ca": {&f.UpstreamCA, &c.UpstreamCA},
+		"role": {&f.Role, &c.Role}, "node": {&f.Node, &c.Node}, "clock": {&f.Clock, &c.Clock},
 	} {
 		if !cmd.Flags().Changed(name) && *v.file != "" {
 			*v.flag = *v.file
@@ -111,8 +123,8 @@ func (f *serveFlags) merge(cmd *cobra.Command) error {
 	if !cmd.Flags().Changed("deadline") {
 		f.Deadline = c.Deadline
 	}
-	if f.Upstream == "" {
-		return errors.New("--upstream is required")
+	if err := f.checkRole(); err != nil {
+		return err
 	}
 	if err := f.deadlines(); err != nil {
 		return err
@@ -161,6 +173,8 @@ type service struct {
 	admin    net.Listener
 	log      *slog.Logger
 	runID    string
+	node     string
+	metrics  *prometheus.Sink // nil without an admin listener
 }
 
 func newRunID() string {
@@ -172,15 +186,12 @@ func newRunID() string {
 // build puts a service together; nothing runs yet.
 func (a *app) build(ctx context.Context, f *serveFlags, extra ...timeline.Sink) (*service, error) {
 	s := &service{runID: cmp.Or(f.runID, newRunID()), log: slog.New(slog.NewTextHandler(a.errOut, &slog.HandlerOptions{Level: slog.LevelWarn}))}
-	node, err := os.Hostname()
-	if err != nil {
-		node = "unknown"
-	}
+	s.node = f.nodeName()
 	// the port first: a run directory that nothing will be written to is in the way
 	if err := s.listen(ctx, f); err != nil {
 		return nil, err
 	}
-	if err := a.assemble(ctx, s, f, node, extra); err != nil {
+	if err := a.assemble(ctx, s, f, s.node, extra); err != nil {
 		_ = s.listener.Close()
 		if s.admin != nil {
 			_ = s.admin.Close()
@@ -209,6 +220,12 @@ func (a *app) assemble(ctx context.Context, s *service, f *serveFlags, node stri
 	}
 	if f.Log != "off" {
 		sinks = append(sinks, newLineLog(a.errOut, f.Log))
+	}
+	if s.admin != nil {
+		if s.metrics, err = s.newMetrics(f.Prometheus); err != nil {
+			return exitWith(exitUsage, err)
+		}
+		sinks = append(sinks, s.metrics)
 	}
 	kept := f.Out != "" || len(extra) > 0
 	cfg := proxy.Config{
@@ -412,6 +429,8 @@ func (s *service) routes() http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(s.health()) // who does not take it is gone
 	})
+	mux.Handle("GET /clock", nodes.Handler(s.node))
+	mux.Handle("GET /metrics", s.metrics.Handler())
 	return mux
 }
 

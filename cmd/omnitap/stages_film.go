@@ -42,6 +42,11 @@ func newStageFilm(in string, log *slog.Logger) (*stageFilm, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a folder for stage events: %w", err)
 	}
+	return newStageFilmAt(dir, log)
+}
+
+// newStageFilmAt makes the files in a folder that is there.
+func newStageFilmAt(dir string, log *slog.Logger) (*stageFilm, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "raw.jsonl"), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("making a file for stage events: %w", err)

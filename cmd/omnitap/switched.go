@@ -18,8 +18,11 @@ type switched struct {
 	capture  string // folder for what the probes see, empty for none
 	log      *slog.Logger
 
-	mu  sync.Mutex // protects what follows
-	now *probing   // nil while detached
+	// turn is held while the probes come or go: a relay that fails takes them away on its
+	// own, beside whoever switches.
+	turn sync.Mutex
+	mu   sync.Mutex // protects what follows
+	now  *probing   // nil while detached
 }
 
 // probing is a set of probes that is attached.
@@ -33,6 +36,8 @@ type probing struct {
 // do: what they do at the start alone is not their cost. An error says what is missing;
 // nothing is attached then.
 func (s *switched) attach(ctx context.Context, c probes.Config) error {
+	s.turn.Lock()
+	defer s.turn.Unlock()
 	if s.current() != nil {
 		return errors.New("the probes are attached already")
 	}
@@ -56,6 +61,8 @@ func (s *switched) attach(ctx context.Context, c probes.Config) error {
 // detach takes the probes away when the records that wait for them have gone, and
 // returns what they saw last. No request may be under way.
 func (s *switched) detach(ctx context.Context) (probes.Status, error) {
+	s.turn.Lock()
+	defer s.turn.Unlock()
 	p := s.current()
 	if p == nil {
 		return probes.Status{}, nil

@@ -387,6 +387,43 @@ func must(t testing.TB, text string) gate.Gate {
 	return g
 }
 
+// TestGatesOfAFlow: a gate that names a flow is about that one alone, whatever becomes of the
+// others.
+func TestGatesOfAFlow(t *testing.T) {
+	t.Parallel()
+	w := usual()
+	w.requests, w.slo = 240, slo{why: "no SLO is known"}
+	n := 0
+	w.change = func(side int, r *timeline.Record) {
+		if n++; n%2 == 0 {
+			return
+		}
+		r.Flow = "speech"
+		*r.JCTMS *= 1 + 0.3*float64(side)
+	}
+	a, b := w.seeded(1).series("ABBAABBA")
+	r := compared(t, a, b, Options{})
+	for text, want := range map[string][]string{
+		"jct_p50 <= +10%":              {"held         chat: jct_p50 <= +10%", "broken       speech: jct_p50 <= +10%"},
+		"chat: jct_p50 <= +10%":        {"held         chat: jct_p50 <= +10%"},
+		"speech: jct_p50 <= +10%":      {"broken       speech: jct_p50 <= +10%"},
+		"realtime: jct_p50 <= +10%":    {"cannot tell  realtime: jct_p50 <= +10%  there is no flow realtime, but chat, speech"},
+		"chat: goodput >= -1%":         {"cannot tell  chat: goodput >= -1%  no SLO is known"},
+		"speech (commit): rtf_p50 < 1": {"cannot tell  speech (commit): rtf_p50 < 1  there is no flow speech (commit), but chat, speech"},
+	} {
+		o := r.Judge([]gate.Gate{must(t, text)}, false)
+		if len(o) != len(want) {
+			t.Errorf("%s: %d outcomes, want %d", text, len(o), len(want))
+			continue
+		}
+		for i := range o {
+			if got := o[i].Line(); !strings.HasPrefix(got, want[i]) {
+				t.Errorf("%q, want %q", got, want[i])
+			}
+		}
+	}
+}
+
 func TestGates(t *testing.T) {
 	t.Parallel()
 	w := usual()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/omnitap/omnitap/exporter/compare/gate"
 	"github.com/omnitap/omnitap/exporter/compare/internal/interval"
@@ -11,14 +12,15 @@ import (
 )
 
 // Judge holds the comparison to gates, flow by flow: an outcome for each flow that has
-// the gate's metric on either side, one that cannot be told where none has. It keeps
+// the gate's metric on either side, of those that it is about, one that cannot be told
+// where none has. It keeps
 // them in Gates too. allowed says that a gate that cannot be told does not fail.
 func (r *Result) Judge(gates []gate.Gate, allowed bool) []gate.Outcome {
 	r.Gates = []gate.Outcome{}
 	for _, g := range gates {
 		found := false
 		for i := range r.Flows {
-			if f := r.Flows[i].flow; f.has(g) {
+			if f := r.Flows[i].flow; r.Flows[i].is(g.Flow) && f.has(g) {
 				o := f.held(g)
 				o.Gate, o.Flow, o.Allowed = g, r.Flows[i].label(), allowed
 				r.Gates = append(r.Gates, o)
@@ -27,6 +29,9 @@ func (r *Result) Judge(gates []gate.Gate, allowed bool) []gate.Outcome {
 		}
 		if !found {
 			o := nothing("no flow has " + g.Metric.Name)
+			if g.Flow != "" {
+				o = nothing(r.lacks(g))
+			}
 			if g.Metric.Name == goodput && r.NoSLO != "" {
 				o = nothing(r.NoSLO)
 			}
@@ -35,6 +40,22 @@ func (r *Result) Judge(gates []gate.Gate, allowed bool) []gate.Outcome {
 		}
 	}
 	return r.Gates
+}
+
+// is says whether it is the flow of a name; empty is any.
+func (f *Flow) is(name string) bool { return name == "" || name == f.Name || name == f.label() }
+
+// lacks says why a gate about one flow has nothing to hold: there is no such flow, or it
+// has no such metric.
+func (r *Result) lacks(g gate.Gate) string {
+	var names []string
+	for i := range r.Flows {
+		if r.Flows[i].is(g.Flow) {
+			return fmt.Sprintf("the flow %s has no %s", g.Flow, g.Metric.Name)
+		}
+		names = append(names, r.Flows[i].label())
+	}
+	return fmt.Sprintf("there is no flow %s, but %s", g.Flow, strings.Join(names, ", "))
 }
 
 func (f *Flow) label() string { return group{f.Name, f.TIn}.label() }

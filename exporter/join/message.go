@@ -169,6 +169,12 @@ func (j *Joiner) outputs(m *message) {
 
 func (j *Joiner) output(r *request, m *message, o *control.Output) {
 	s := r.stage(m.p.stage, m.p)
+	if o.QueuedNS > 0 { // as its own clock had it
+		o.QueuedNS += m.p.clock
+	}
+	if o.ScheduledNS > 0 {
+		o.ScheduledNS += m.p.clock
+	}
 	if o.QueuedNS > 0 && (s.queued == 0 || o.QueuedNS < s.queued) {
 		s.queued = o.QueuedNS
 	}

@@ -23,6 +23,7 @@ type process struct {
 	server    string
 	replica   int
 	rank      int
+	clock     int64 // added to the times that its messages tell
 	// uprobes says that ZMQ messages of it come from uprobes: its socket calls would
 	// show them again.
 	uprobes bool
@@ -62,6 +63,7 @@ func (j *Joiner) Processes(list []event.Process) {
 func (n *process) fill(p *event.Process) {
 	n.pid, n.root, n.ticks, n.gone = int32(p.PID), int32(p.Root), p.StartTicks, false
 	n.stage, n.role, n.server, n.replica, n.rank = p.Stage, p.Role, p.Server, p.Replica, p.Rank
+	n.clock = p.ClockNS
 	n.id = -1
 	if p.StageID != nil {
 		n.id = *p.StageID

@@ -136,6 +136,17 @@ func (c *curve) between(from, to int64) *Usage {
 	return u
 }
 
+// around are the samples that between looks at: the first and the last inside the
+// stretch, and the nearest outside.
+func (c *curve) around(from, to int64) []cpuPoint {
+	lo, _ := slices.BinarySearchFunc(c.points, from, byAt)
+	hi, _ := slices.BinarySearchFunc(c.points, to+1, byAt)
+	if hi-lo < 2 {
+		return nil
+	}
+	return slices.Concat(c.points[max(lo-1, 0):lo+1], c.points[hi-1:min(hi+1, len(c.points))])
+}
+
 func byAt(p cpuPoint, at int64) int {
 	switch {
 	case p.at < at:

@@ -61,6 +61,7 @@ type Stage struct {
 	BatchMean  float64
 	BatchMax   int
 	Usage      *Usage
+	samples    []cpuPoint // that Usage rests on
 	GPU        *GPU
 	GPUShared  bool // others were at work there in the same time
 	AbortedNS  int64
@@ -205,7 +206,7 @@ func (j *Joiner) stageOf(r *request, s *stage, out *Joined) Stage {
 	o.Fork = forkOf(s.name, out.Transfers)
 	o.batches()
 	if o.StartNS > 0 && o.FinishNS > o.StartNS && s.proc != nil {
-		o.Usage = s.proc.curve.between(o.StartNS, o.FinishNS)
+		o.Usage, o.samples = s.proc.curve.between(o.StartNS, o.FinishNS), s.proc.curve.around(o.StartNS, o.FinishNS)
 		o.GPU = j.gpuOf(s.proc, o.StartNS, o.FinishNS)
 		o.GPUShared = o.BatchMax > 1 || j.busy(r, s, o.StartNS, o.FinishNS)
 	}

@@ -350,6 +350,7 @@ func TestEvents(t *testing.T) {
 	want := map[string]int{
 		"enqueue": 3, "schedulable": 3, "batch_formed": 3, "compute_start": 3, "compute_end": 3,
 		"transfer_start": 6, "transfer_end": 6, "received": 6, "release": 6,
+		"submitted": 1, "first_output": 3, "last_output": 3, "payload_received": 3, "steps": 3, "receive_start": 6, "polls": 6,
 	}
 	if fmt.Sprint(count) != fmt.Sprint(want) {
 		t.Errorf("got %v, want %v", count, want)

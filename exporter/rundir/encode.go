@@ -44,6 +44,15 @@ func AppendEvent(b []byte, e *timeline.Event) []byte {
 	b = optionalText(b, `"transport":`, e.Transport)
 	b = optionalText(b, `"peer":`, e.Peer)
 	b = optionalText(b, `"match":`, e.Match)
+	b = optional(b, `"chars":`, e.Chars)
+	b = optional(b, `"wire_bytes":`, e.WireBytes)
+	b = optional(b, `"count":`, e.Count)
+	b = optional(b, `"wait_ns":`, e.WaitNS)
+	b = optional(b, `"transfer":`, e.Transfer)
+	b = optional(b, `"empty_polls":`, e.EmptyPolls)
+	b = optional(b, `"cpu_ns":`, e.CPUNS)
+	b = optional(b, `"runq_ns":`, e.RunqNS)
+	b = optional(b, `"blocked_ns":`, e.BlockedNS)
 	b[len(b)-1] = '}' // every member ends in a comma
 	return b
 }

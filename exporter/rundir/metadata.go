@@ -1,6 +1,7 @@
 package rundir
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,12 +10,16 @@ import (
 	"runtime"
 	"runtime/debug"
 	"time"
+
+	"github.com/omnitap/omnitap/proxy/timeline"
 )
 
 // Metadata is metadata.json. A nil pointer is a value that was not measured;
 // Unmeasured then holds its dotted name with the reason.
 type Metadata struct {
-	Schema      int             `json:"schema"`
+	Schema int `json:"schema"`
+	// EventForm is timeline.EventForm: what events tell beyond points and chunks.
+	EventForm   int             `json:"event_form"`
 	RunID       string          `json:"run_id"`
 	Node        string          `json:"node"`
 	Program     Program         `json:"program"`
@@ -73,6 +78,7 @@ func newMetadata(meta Meta) (Metadata, error) {
 	}
 	m := Metadata{
 		Schema:      metadataSchema,
+		EventForm:   cmp.Or(meta.EventForm, timeline.EventForm),
 		RunID:       meta.RunID,
 		Node:        meta.Node,
 		CommandLine: RedactArgs(meta.Args),

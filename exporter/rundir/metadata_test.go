@@ -11,7 +11,21 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/omnitap/omnitap/proxy/timeline"
 )
+
+// A run of events that another program wrote says so.
+func TestMetadataOfOlderEvents(t *testing.T) {
+	dir := t.TempDir()
+	w := mustCreate(t, dir, Meta{RunID: "r1", EventForm: 1}, openExclusive)
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if run, err := Read(dir); err != nil || run.Metadata.EventForm != 1 {
+		t.Errorf("event_form %d, %v", run.Metadata.EventForm, err)
+	}
+}
 
 func TestMetadata(t *testing.T) {
 	dir := t.TempDir()
@@ -51,7 +65,7 @@ func TestMetadata(t *testing.T) {
 	if diff := cmp.Diff(want, config); diff != "" {
 		t.Errorf("config (-want +got):\n%s", diff)
 	}
-	if m.Schema != 1 || m.RunID != "r1" || m.Node != "n1" || m.PID != os.Getpid() || m.Sealed {
+	if m.Schema != 1 || m.EventForm != timeline.EventForm || m.RunID != "r1" || m.Node != "n1" || m.PID != os.Getpid() || m.Sealed {
 		t.Errorf("metadata = %+v", m)
 	}
 	if m.Start.WallNS < before || m.End == nil || m.End.WallNS < m.Start.WallNS {

@@ -65,6 +65,9 @@ type Meta struct {
 	// and the bytes of experiment.yaml. Nil elsewhere.
 	Run        *RunInfo
 	Experiment []byte
+	// EventForm is what the events tell, where they are not this program's own: 1 for
+	// those of a run whose metadata says none. Default timeline.EventForm.
+	EventForm int
 
 	// BufferBytes bounds the lines that wait for the disk; an eighth of it each is
 	// kept for requests.jsonl, sessions.jsonl and quality.jsonl, so that events

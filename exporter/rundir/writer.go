@@ -84,6 +84,9 @@ func (w *Writer) Record(r *timeline.Record) {
 	w.line(&w.requests, r, r.RequestID)
 }
 
+// Quality adds a line to quality.jsonl, of a record that was read back and holds none.
+func (w *Writer) Quality(q *timeline.QualityLine) { w.line(&w.quality, q, q.RequestID) }
+
 // Session adds a line to sessions.jsonl, as Record does.
 func (w *Writer) Session(s *timeline.Session) { w.line(&w.sessions, s, s.SessionID) }
 

@@ -15,18 +15,22 @@ const lost = "lost"
 func (j *judge) texts() {
 	r := j.rec
 	units, size := int64(len(j.text)), int64(0)
-	for _, e := range j.text {
-		if j.v.names.text(e.status) == snapshot {
+	resets := j.resets
+	for i, e := range j.text {
+		if j.v.names.text(e.status) == snapshot || takenBack(&resets, int64(i)) {
 			size = 0
 		}
 		size += max(e.bytes, 0)
+	}
+	if takenBack(&resets, units) {
+		size = 0
 	}
 	if r.TextUnits == nil && units == 0 || r.TextUnits == nil && r.Analysis == lost {
 		j.int("text_units", nil, nil) // nothing came that could be counted, or nothing was read
 		return
 	}
 	j.int("text_units", r.TextUnits, &units)
-	if r.TextBytes != nil && *r.TextBytes != size && j.rewritten() {
+	if r.TextBytes != nil && *r.TextBytes != size && !j.whole() && j.rewritten() {
 		j.v.lacks("text_bytes", "no event says that a text takes the place of the text so far")
 	} else {
 		j.int("text_bytes", r.TextBytes, &size)
@@ -37,6 +41,15 @@ func (j *judge) texts() {
 		tpot = &ms
 	}
 	j.float("tpot_ms", r.TPOTMS, tpot, rounded)
+}
+
+// takenBack reports whether the text so far was taken back when so many chunks of it
+// had come.
+func takenBack(resets *[]*event, units int64) (yes bool) {
+	for len(*resets) > 0 && (*resets)[0].chunk <= units {
+		*resets, yes = (*resets)[1:], true
+	}
+	return yes
 }
 
 // rewritten reports whether the flow is one whose server sends its text again and

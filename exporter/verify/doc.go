@@ -16,10 +16,27 @@
 // written: an event of an hour ago is no longer held. What is held grows with the
 // requests in flight, the sessions, and 20 bytes for each request.
 //
-// Where t_audio lies within a chunk (of a body whose chunks come in several reads),
-// the events do not tell how much sound was there at that moment. Playback is then
-// reckoned twice, with all of that chunk and with the least that makes t_audio, and
-// the record must lie between.
+// Events of form 2 (event_form of metadata.json) tell every measurement of a record but
+// the hashes of payloads:
+//
+//	| what                                            | from                                        |
+//	| points, TTFT, TTFA, JCT, chunks, gaps, playback | the points' events, text_chunk, output_chunk |
+//	| audible_s, incremental                          | heard_first, heard_last; first_sound, last_sound |
+//	| reasoning, empty_events, text_bytes             | reasoning_chunk, empty_audio, text_reset     |
+//	| own_delay_us, client_wait_ms, client_slow       | client_write and its wait_ns, client_wait    |
+//	| a turn's t_in, bytes_up and input               | ingress, ingress_alternative, request_message, input_taken, the session's input_chunk |
+//	| stages                                          | their moments, outputs, steps, cpu_usage, gpu_calls |
+//	| transfers                                       | events by the number of the transfer         |
+//	| critical_path, cancel_quiesce_ms                | all of these                                 |
+//
+// Playback is that of the record: a chunk that t_audio lies within is there at t_audio.
+// In runs of older programs, whose events tell points and chunks alone, what is missing
+// is listed as not derivable, and such playback is reckoned twice, with all of that chunk
+// and with the least that makes t_audio: the record must lie between.
+//
+// Descriptions (names, dialect, model, why a request ended) are taken as told, and so
+// are flags but for burst_delivery, paced, client_slow, relay_lag and deadline_passed,
+// which are derived, and audio_stall and no_text, which the events may demand.
 //
 // Out of scope: whether what the relay read is what the server sent (the twin check
 // and the captures are for that), signatures (who can write the directory can seal it

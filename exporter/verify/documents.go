@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -17,7 +18,10 @@ import (
 
 // metadata is what is used of metadata.json.
 type metadata struct {
-	Schema int64           `json:"schema"`
+	Schema int64 `json:"schema"`
+	// EventForm is what events tell: 0 and 1 are of older programs.
+	EventForm int64 `json:"event_form"`
+
 	RunID  string          `json:"run_id"`
 	Start  stamp           `json:"start"`
 	End    *stamp          `json:"end"`
@@ -30,8 +34,9 @@ type metadata struct {
 		Phases []phase `json:"phases"`
 	} `json:"run"`
 
-	read        bool
-	minPlayable int64 // milliseconds
+	read bool
+	// Milliseconds of the configuration, 0 for not known.
+	minPlayable, slowClient int64
 }
 
 // phase is a part of an `omnitap run`.
@@ -59,8 +64,12 @@ type written struct {
 	LostLines int64 `json:"lost_lines"`
 }
 
-// minPlayableMS is contract section 2's default for min_playable_ms.
-const minPlayableMS = 20
+// minPlayableMS is contract section 2's default for min_playable_ms, slowClientMS that
+// of slow_client_ms.
+const (
+	minPlayableMS = 20
+	slowClientMS  = 50
+)
 
 // maxDocument bounds a JSON document of a run, maxDepth how deep it is looked into.
 const (
@@ -155,11 +164,14 @@ func (v *verifier) metadata(text []byte) {
 	}
 	m.read = true
 	v.res.RunID = m.RunID
+	type limits struct{ MinPlayableMS, SlowClientMS int64 }
 	var config struct {
-		Tap struct{ Timeline struct{ MinPlayableMS int64 } }
+		Tap      struct{ Timeline limits }
+		Timeline limits // of a replay
 	}
-	if json.Unmarshal(m.Config, &config) == nil && config.Tap.Timeline.MinPlayableMS > 0 {
-		m.minPlayable = config.Tap.Timeline.MinPlayableMS
+	if json.Unmarshal(m.Config, &config) == nil {
+		m.minPlayable = cmp.Or(max(config.Tap.Timeline.MinPlayableMS, config.Timeline.MinPlayableMS, 0), minPlayableMS)
+		m.slowClient = cmp.Or(max(config.Tap.Timeline.SlowClientMS, config.Timeline.SlowClientMS, 0), slowClientMS)
 	}
 	v.experiment()
 	if m.End == nil {

@@ -43,13 +43,45 @@ const (
 	received
 	cancel
 	release
+	// What the contract has no words for (timeline.EventForm 2).
+	heardFirst
+	heardLast
+	firstSound
+	lastSound
+	textReset
+	reasoningChunk
+	emptyAudio
+	clientWait
+	alternative
+	requestMessage
+	inputChunk
+	inputTaken
+	submitted
+	firstOutput
+	firstPayload
+	lastOutput
+	payloadReceived
+	steps
+	cpuUsage
+	gpuCalls
+	announced
+	heard
+	receiveStart
+	polls
 	nKinds
 )
+
+// wordsForm is the form of events that has all words; those from heardFirst on are not
+// in older ones.
+const wordsForm = 2
 
 var words = [nKinds]string{
 	"", "ingress", "request_body_end", "upstream_sent", "response_headers", "first_text", "first_audio_event", "first_audio",
 	"first_audible", "terminal", "close", "text_chunk", "output_chunk", "client_write", "deadline", "audio_stall",
 	"enqueue", "schedulable", "batch_formed", "compute_start", "compute_end", "transfer_start", "transfer_end", "received", "cancel", "release",
+	"heard_first", "heard_last", "first_sound", "last_sound", "text_reset", "reasoning_chunk", "empty_audio", "client_wait", "ingress_alternative",
+	"request_message", "input_chunk", "input_taken", "submitted", "first_output", "first_payload", "last_output", "payload_received", "steps",
+	"cpu_usage", "gpu_calls", "announced", "heard", "receive_start", "polls",
 }
 
 var kinds = func() map[string]kind {
@@ -69,6 +101,10 @@ type event struct {
 	mono, wall          int64
 	off, bytes, samples int64
 	chunk               int64
+	chars, wire         int64
+	count, wait         int64
+	transfer, empty     int64
+	cpu, runq, blocked  int64
 	line                int32
 	attempt             int32
 	rate, channels      int32
@@ -132,12 +168,22 @@ const (
 	mSamples
 	mRate
 	mChannels
+	mChars
+	mWire
+	mCount
+	mWait
+	mTransfer
+	mEmpty
+	mCPU
+	mRunq
+	mBlocked
 	nMembers
 )
 
 var memberNames = [nMembers]string{
 	"run_id", "request_id", "session_id", "stage", "event", "node", "device", "status", "transport", "peer", "match",
 	"attempt", "chunk_id", "mono_ns", "wall_ns", "bytes", "batch", "offset", "samples", "sample_rate", "channels",
+	"chars", "wire_bytes", "count", "wait_ns", "transfer", "empty_polls", "cpu_ns", "runq_ns", "blocked_ns",
 }
 
 var memberNumbers = func() map[string]int {
@@ -265,6 +311,8 @@ func (p *parser) fill(e *event) error {
 		session: p.names.number(p.text(mSession)), stage: p.names.number(p.text(mStage)), status: p.names.number(p.text(mStatus)),
 		transport: p.names.number(p.text(mTransport)), peer: p.names.number(p.text(mPeer)), match: p.names.number(p.text(mMatch)),
 		attempt: int32(p.int(mAttempt)), rate: int32(p.int(mRate)), channels: int32(p.int(mChannels)), batch: int32(p.int(mBatch)),
+		chars: p.int(mChars), wire: p.int(mWire), count: p.int(mCount), wait: p.int(mWait), transfer: p.int(mTransfer), empty: p.int(mEmpty),
+		cpu: p.int(mCPU), runq: p.int(mRunq), blocked: p.int(mBlocked),
 	}
 	return nil
 }

@@ -85,6 +85,9 @@ func (v *verifier) lacking(file string, c *shape.Checker) {
 // derivable lists what cannot be derived, and what is no measurement.
 func (v *verifier) derivable() {
 	for path, reason := range why {
+		if older, ok := whyOlder[path]; ok && v.meta.EventForm < wordsForm {
+			reason = older
+		}
 		n := v.requests.Present(path)
 		switch {
 		case reason == "" || n == 0:

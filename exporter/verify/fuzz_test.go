@@ -34,6 +34,8 @@ func FuzzVerify(f *testing.F) {
 		id := l[strings.Index(l, `"request_id":`):strings.Index(l, `,"request_id_source"`)]
 		events, quality := one(f, dir, rundir.EventsFile, id), one(f, dir, rundir.QualityFile, id)
 		f.Add([]byte(l), events, quality, []byte(nil))
+		f.Add([]byte(l), events, quality, []byte(`{"schema":1,"event_form":2}`))
+		f.Add([]byte(strings.Replace(l, "2", "8", 3+i)), events[len(events)/2:], quality, []byte(`{"schema":1,"event_form":2}`))
 		f.Add([]byte(strings.Replace(l, "1", "9", 2+i)), events[:len(events)/2], quality, []byte(`{"schema":1,"end":{},"files":{}}`))
 	}
 	f.Fuzz(func(t *testing.T, requests, events, quality, metadata []byte) {

@@ -16,10 +16,16 @@ import (
 	"github.com/omnitap/omnitap/exporter/verify"
 )
 
-// demo unpacks the run of testdata, which is closed and not sealed.
+// demo unpacks the demo's run, which is closed and not sealed.
 func demo(tb testing.TB) string {
 	tb.Helper()
-	f, err := os.Open("testdata/demo.tar.gz")
+	return unpack(tb, "demo")
+}
+
+// unpack unpacks a run of testdata.
+func unpack(tb testing.TB, name string) string {
+	tb.Helper()
+	f, err := os.Open("testdata/" + name + ".tar.gz")
 	if err != nil {
 		tb.Fatal(err)
 	}

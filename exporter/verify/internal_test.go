@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -38,6 +39,19 @@ func TestEveryFieldIsDecidedUpon(t *testing.T) {
 	for p := range why {
 		if !slices.Contains(places, p) {
 			t.Errorf("%s is in the table `why` and in no record", p)
+		}
+	}
+}
+
+// Whoever reads events.jsonl finds each word that the contract does not have in README.
+func TestWordsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k := heardFirst; k < nKinds; k++ {
+		if !strings.Contains(string(text), "`"+words[k]+"`") {
+			t.Errorf("README.md does not name the event %s", words[k])
 		}
 	}
 }
@@ -246,9 +260,11 @@ func sameEvent(t *testing.T, line []byte) {
 		return absent
 	}
 	valid := func(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
-	got := fmt.Sprint(words[e.kind], e.attempt, e.chunk, e.mono, e.wall, e.bytes, e.batch, e.off, e.samples, e.rate, e.channels)
+	got := fmt.Sprint(words[e.kind], e.attempt, e.chunk, e.mono, e.wall, e.bytes, e.batch, e.off, e.samples, e.rate, e.channels,
+		e.chars, e.wire, e.count, e.wait, e.transfer, e.empty, e.cpu, e.runq, e.blocked)
 	if w := fmt.Sprint(want.Event, want.Attempt, number(want.ChunkID), want.MonoNS, number(want.WallNS), number(want.Bytes), number(want.Batch),
-		number(want.Offset), number(want.Samples), number(want.Rate), number(want.Channels)); got != w {
+		number(want.Offset), number(want.Samples), number(want.Rate), number(want.Channels), number(want.Chars), number(want.WireBytes), number(want.Count),
+		number(want.WaitNS), number(want.Transfer), number(want.EmptyPolls), number(want.CPUNS), number(want.RunqNS), number(want.BlockedNS)); got != w {
 		t.Errorf("%q: %s, encoding/json has %s", line, got, w)
 	}
 	for _, x := range []struct{ got, want string }{
@@ -271,6 +287,8 @@ func anEvent() []byte {
 	e := timeline.Event{
 		RunID: "r", RequestID: "q\"é", SessionID: "s", Attempt: 1, Event: "output_chunk", MonoNS: 5, ChunkID: timeline.N(0), Bytes: timeline.N(7),
 		Samples: timeline.N(3), Rate: timeline.N(24000), Channels: timeline.N(1), Transport: "shm", Peer: "talker", Match: "id",
+		Chars: timeline.N(1), WireBytes: timeline.N(2), Count: timeline.N(3), WaitNS: timeline.N(4), Transfer: timeline.N(0), EmptyPolls: timeline.N(6),
+		CPUNS: timeline.N(8), RunqNS: timeline.N(9), BlockedNS: timeline.N(10),
 	}
 	return rundir.AppendEvent(nil, &e)
 }
@@ -320,5 +338,36 @@ func TestIsEnergy(t *testing.T) {
 	want := map[string]bool{"energy_j": true, "gpu_energy_mj": true, "energy": true, "energy_change": false, "power_w": false, "energy_idle_w": false, "energy_wh": true}
 	if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
 		t.Error(d)
+	}
+}
+
+// Processor time is from the first to the last sample within a stage's time; a sample at
+// an end of it leaves nothing open there.
+func TestUsage(t *testing.T) {
+	var list []*event
+	for i := range int64(5) {
+		list = append(list, &event{kind: cpuUsage, mono: 10 * i, cpu: 3e6 * i * i, runq: 1e6 * i, blocked: 2e6 * i})
+	}
+	list[0], list[3] = list[3], list[0] // whatever their order
+	ms := func(v float64) *float64 { return &v }
+	for name, c := range map[string]struct {
+		from, to int64
+		want     stage
+	}{
+		"ends between samples":    {5, 35, stage{CPUMS: ms(24), RunqMS: ms(2), BlockedMS: ms(4), CPUBoundMS: ms(24)}},
+		"ends at samples":         {10, 30, stage{CPUMS: ms(24), RunqMS: ms(2), BlockedMS: ms(4), CPUBoundMS: ms(0)}},
+		"one end at a sample":     {10, 35, stage{CPUMS: ms(24), RunqMS: ms(2), BlockedMS: ms(4), CPUBoundMS: ms(21)}},
+		"nothing behind its end":  {5, 45, stage{CPUMS: ms(45), RunqMS: ms(3), BlockedMS: ms(6)}},
+		"one sample in its time":  {15, 25, stage{}},
+		"no sample ahead, at all": {-5, 35, stage{CPUMS: ms(27), RunqMS: ms(3), BlockedMS: ms(6)}},
+	} {
+		v, err := newVerifier(t.TempDir(), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		j := judge{v: v, rec: &record{}}
+		if j.usageOf(&c.want, list, &c.from, &c.to); v.res.Errors > 0 {
+			t.Errorf("%s: %v", name, v.res.Findings)
+		}
 	}
 }

@@ -24,6 +24,16 @@ type judge struct {
 	limit *event          // the deadline that passed
 	cut   *event          // the turn was asked to stop
 	stage []*event        // of the stages
+
+	heard, framed [2]*event // the first and the last: sample frame heard, sound read
+	resets        []*event  // what took back the text so far
+	reason        []*event  // deltas of reasoning
+	empty         []*event  // audio events without sound
+	waits         []*event  // writes to the client that completed no chunk
+	also          []*event  // other moments for t_in
+	asks          []*event  // messages that asked for the turn
+	taken         []*event  // the client's sound that the turn was given
+	stalls        []*event
 }
 
 // judge compares a record with its events, g, which is nil where there are none.
@@ -49,12 +59,29 @@ func (v *verifier) judge(r *record, line int, g *group) {
 	j.texts()
 	j.writes()
 	j.sounds()
+	if j.whole() {
+		j.alternatives()
+		j.reasoning()
+		j.clientWait()
+		j.input()
+		j.flags()
+	}
 	j.state()
 	j.cutOff()
-	j.stages()
-	j.transfers()
+	if j.whole() {
+		all, works := j.handovers(), j.works()
+		j.stages(works, all)
+		j.numberedTransfers(all)
+		j.quiesce(works, all)
+	} else {
+		j.stages(nil, nil)
+		j.transfers()
+	}
 	j.path()
 }
+
+// whole reports whether events tell all measurements, and not points and chunks alone.
+func (j *judge) whole() bool { return j.v.meta.EventForm >= wordsForm }
 
 // say adds an error about the record.
 func (j *judge) say(kind Kind, field, format string, a ...any) {
@@ -82,25 +109,59 @@ func (j *judge) sort() {
 			j.wrote = append(j.wrote, e)
 		case deadline:
 			j.limit = e
-		case audioStall: // told for whoever watches
+		case audioStall:
+			j.stalls = append(j.stalls, e)
 		case terminal:
 			j.terminal(e)
 		case ingress, requestBodyEnd, upstreamSent, responseHeaders, firstText, firstAudioEvent, firstAudio, firstAudible, closed:
-			if p := &j.at[e.kind-ingress]; *p == nil {
-				*p = e
-			} else {
-				j.sayAt(e, KindOrder, "a second %s, the first is line %d", words[e.kind], (*p).line)
-			}
+			j.once(&j.at[e.kind-ingress], e)
 		default:
-			if e.kind == cancel && e.stage == 0 {
-				j.cut = e
-				continue
-			}
-			j.stage = append(j.stage, e)
+			j.sortMore(e)
 		}
 	}
 	j.numbered(&j.text, "text_chunk")
 	j.numbered(&j.sound, "output_chunk")
+	j.numbered(&j.reason, "reasoning_chunk")
+	j.numbered(&j.empty, "empty_audio")
+}
+
+// sortMore puts an event where it belongs that is no point, chunk, or limit.
+func (j *judge) sortMore(e *event) {
+	switch e.kind {
+	case textReset:
+		j.resets = append(j.resets, e)
+	case reasoningChunk:
+		j.reason = append(j.reason, e)
+	case emptyAudio:
+		j.empty = append(j.empty, e)
+	case clientWait:
+		j.waits = append(j.waits, e)
+	case alternative:
+		j.also = append(j.also, e)
+	case requestMessage:
+		j.asks = append(j.asks, e)
+	case inputTaken:
+		j.taken = append(j.taken, e)
+	case heardFirst, heardLast:
+		j.once(&j.heard[e.kind-heardFirst], e)
+	case firstSound, lastSound:
+		j.once(&j.framed[e.kind-firstSound], e)
+	default:
+		if e.kind == cancel && e.stage == 0 {
+			j.cut = e
+			return
+		}
+		j.stage = append(j.stage, e)
+	}
+}
+
+// once takes an event that a request has one of.
+func (j *judge) once(p **event, e *event) {
+	if *p != nil {
+		j.sayAt(e, KindOrder, "a second %s, the first is line %d", words[e.kind], (*p).line)
+		return
+	}
+	*p = e
 }
 
 // terminal takes a terminal event: the one without a state is the end marker's, at

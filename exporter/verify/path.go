@@ -45,9 +45,12 @@ func (j *judge) gapBorders(gap string, begin, end int64) {
 		j.border(gap, begin, transferStart, edge)
 	}
 	if edge, ok := strings.CutSuffix(first, ".in_flight"); ok {
-		j.border(gap, begin, transferEnd, edge)
+		j.anyBorder(gap, begin, edge, transferEnd, announced)
 	}
-	switch edge, what, _ := cutLast(last); {
+	if j.whole() && j.newBorder(gap, last, end) {
+		return
+	}
+	switch edge, what := cutLast(last); {
 	case last == "relay":
 		j.border(gap, end, upstreamSent, "")
 	case last == "submit":
@@ -64,19 +67,46 @@ func (j *judge) gapBorders(gap string, begin, end int64) {
 	}
 }
 
+// newBorder holds the end of a gap to events that older runs do not have, and reports
+// whether it is one of those gaps.
+func (j *judge) newBorder(gap, last string, end int64) bool {
+	edge, what := cutLast(last)
+	switch what {
+	case "api_in":
+		j.border(gap, end, submitted, "")
+	case "prefill":
+		j.border(gap, end, firstOutput, edge)
+	case "decode", "compute":
+		j.anyBorder(gap, end, edge, firstOutput, firstPayload, transferStart, announced)
+	case "forward":
+		j.anyBorder(gap, end, "", transferStart, announced)
+	case "in_flight":
+		j.anyBorder(gap, end, edge, heard, receiveStart)
+	case "return":
+		j.border(gap, end, payloadReceived, edge)
+	default:
+		return false
+	}
+	return true
+}
+
 // cutLast cuts a name at its last point; what has no point is all what.
-func cutLast(s string) (before, what string, ok bool) {
+func cutLast(s string) (before, what string) {
 	i := strings.LastIndexByte(s, '.')
 	if i < 0 {
-		return "", s, false
+		return "", s
 	}
-	return s[:i], s[i+1:], true
+	return s[:i], s[i+1:]
 }
 
 // border wants an event of a kind at a moment: of a stage, or of a transfer written
 // FROM->TO, empty for any.
-func (j *judge) border(gap string, mono int64, k kind, of string) {
+func (j *judge) border(gap string, mono int64, k kind, of string) { j.anyBorder(gap, mono, of, k) }
+
+// anyBorder wants an event of one of some kinds.
+func (j *judge) anyBorder(gap string, mono int64, of string, ks ...kind) {
 	j.v.res.Compared["critical_path[].ms"]++
+	k := ks[0]
 	if k == upstreamSent {
 		if e := j.at[pUp]; e == nil || e.mono != mono {
 			j.say(KindValue, "critical_path", "%s ends at %d ns, and upstream_sent is not there", clip(gap), mono)
@@ -84,12 +114,12 @@ func (j *judge) border(gap string, mono int64, k kind, of string) {
 		return
 	}
 	from, to, transfer := strings.Cut(of, "->")
-	if transfer && k == received {
+	if transfer && toReceiver(k) {
 		from, to = to, from
 	}
 	n := j.v.names
 	fits := func(e *event) bool {
-		return e.kind == k && e.mono == mono && (of == "" || n.text(e.stage) == from && (!transfer || n.text(e.peer) == to))
+		return slices.Contains(ks, e.kind) && e.mono == mono && (of == "" || n.text(e.stage) == from && (!transfer || n.text(e.peer) == to))
 	}
 	if !slices.ContainsFunc(j.stage, fits) {
 		j.say(KindValue, "critical_path", "a border of %s is at %d ns, and no %s event of %s is there", clip(gap), mono, words[k], clip(of))

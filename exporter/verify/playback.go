@@ -38,8 +38,8 @@ func prebuffer(in []arrival) float64 {
 }
 
 // arrivals lists the sound by when it came, for a player that begins at from. Where
-// from lies within a chunk, early takes all of that chunk for there at from, and else
-// as much of it as makes playable sample frames in all.
+// from lies within a chunk, early takes all of that chunk for there at from, as records
+// do, and else as much of it as makes playable sample frames in all.
 func (j *judge) arrivals(from, rate int64, playable int64, early bool) []arrival {
 	in := []arrival{{}}
 	var there int64
@@ -74,12 +74,17 @@ func (j *judge) completes(at int64) bool {
 	return slices.ContainsFunc(j.sound, func(e *event) bool { return e.mono == at })
 }
 
-// playback reckons the simulated player, twice where t_audio lies within a chunk.
+// playback reckons the simulated player. Where older events leave open how much sound
+// was there at a t_audio that lies within a chunk, it is reckoned twice.
 func (j *judge) playback(rate int64) {
 	p, from := j.rec.Playback, j.at[pAudio].mono
 	playable := (rate*j.v.meta.minPlayable + 999) / 1000
 	j.playable(playable)
-	best, worst := j.arrivals(from, rate, playable, true), j.arrivals(from, rate, playable, false)
+	best := j.arrivals(from, rate, playable, true)
+	worst := best
+	if !j.whole() {
+		worst = j.arrivals(from, rate, playable, false)
+	}
 	j.played(p, best, worst)
 	j.number("playback.first_chunk_ms", p.FirstChunkMS, 1e3*float64(max(j.sound[0].samples, 0))/float64(rate), rounded)
 	j.continuity(p)
@@ -130,6 +135,9 @@ func (j *judge) playable(need int64) {
 		upTo += max(e.samples, 0)
 	}
 	j.v.res.Compared["points.t_audio (by samples)"]++
+	if j.whole() && (at.samples < max(need, before) || at.samples > upTo) {
+		j.sayAt(at, KindValue, "first_audio with %d sample frames: %d had come ahead of it and %d with its chunk, %d are enough", at.samples, before, upTo, need)
+	}
 	if before >= need || upTo < need {
 		j.sayAt(at, KindValue, "first_audio at %d ns: %d sample frames had come ahead of it and %d with its chunk, %d are enough", at.mono, before, upTo, need)
 	}
@@ -184,7 +192,7 @@ func (j *judge) vllm(p *playback, rate int64) {
 // paced reports whether sound was let out in real time: over three seconds of it, in
 // chunks whose lead over real time hardly moves once a quarter of them has come.
 func (j *judge) paced(in []arrival) {
-	if j.rec.SessionID == nil || !j.completes(j.at[pAudio].mono) {
+	if j.rec.SessionID == nil || !j.whole() && !j.completes(j.at[pAudio].mono) {
 		return
 	}
 	total, before := 0.0, 0.0

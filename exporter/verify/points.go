@@ -11,6 +11,7 @@ const (
 	pAudio
 	pAudible
 	pTerm
+	pClose
 )
 
 var pointFields, offsetFields = func() (p, o [nPoints]string) {
@@ -36,7 +37,7 @@ func (j *judge) points() {
 		}
 		j.int(pointFields[p], mono[p], j.mono(p))
 		var byteNo *int64
-		if e != nil && e.off != absent {
+		if e != nil && e.off != absent && (p != pIn || !j.serverIngress()) {
 			byteNo = &e.off
 		}
 		j.int(offsetFields[p], off[p], byteNo)

@@ -18,6 +18,10 @@ type record struct {
 	Analysis     string  `json:"analysis"`
 	TInWallNS    *int64  `json:"t_in_wall_ns"`
 
+	TInAlternatives map[string]int64 `json:"t_in_alternatives"`
+	TInServerOffset *int64           `json:"t_in_server_offset"`
+	Modalities      []string         `json:"modalities"`
+
 	Points  points `json:"points"`
 	Offsets points `json:"offsets"`
 
@@ -34,6 +38,9 @@ type record struct {
 
 	TextUnits *int64 `json:"text_units"`
 	TextBytes *int64 `json:"text_bytes"`
+
+	Reasoning *reasoning `json:"reasoning"`
+	Input     *input     `json:"input"`
 
 	Audio       *audio    `json:"audio"`
 	Gap         *gap      `json:"audio_gap_ms"`
@@ -93,6 +100,21 @@ type audio struct {
 	DeclaredSamples   *int64  `json:"declared_samples"`
 }
 
+type reasoning struct {
+	FirstMS *float64 `json:"first_ms"`
+	Units   int64    `json:"units"`
+	Chars   int64    `json:"chars"`
+}
+
+type input struct {
+	Bytes      int64    `json:"bytes"`
+	Messages   int64    `json:"messages"`
+	AudioS     float64  `json:"audio_s"`
+	SpanMS     float64  `json:"span_ms"`
+	Pace       *float64 `json:"pace"`
+	SampleRate int64    `json:"sample_rate"`
+}
+
 type gap struct {
 	P50 float64 `json:"p50"`
 	P95 float64 `json:"p95"`
@@ -141,6 +163,7 @@ type evidence struct {
 	Samples *int64 `json:"samples"`
 	Unread  string `json:"unread"`
 	SeenAs  string `json:"seen_as"`
+	Aborted bool   `json:"aborted"`
 }
 
 // seen is the state ahead of what the stage processes told: a session has counted it.
@@ -172,6 +195,16 @@ type stage struct {
 	FanOut      *int64   `json:"fan_out"`
 	CopiedBytes *int64   `json:"copied_bytes"`
 	JoinWaitMS  *float64 `json:"join_wait_ms"`
+
+	CPUBoundMS *float64       `json:"cpu_bound_ms"`
+	Steps      *int64         `json:"steps"`
+	Batch      *batch         `json:"batch"`
+	GPU        map[string]any `json:"gpu"`
+}
+
+type batch struct {
+	Mean float64 `json:"mean"`
+	Max  int64   `json:"max"`
 }
 
 type transfer struct {
@@ -187,6 +220,8 @@ type transfer struct {
 	ReadMS     *float64 `json:"read_ms"`
 	WaitMS     *float64 `json:"wait_ms"`
 	Unread     bool     `json:"unread"`
+	Misses     *int64   `json:"misses"`
+	EmptyPolls *int64   `json:"empty_polls"`
 }
 
 type step struct {

@@ -10,7 +10,13 @@ func (j *judge) sounds() {
 	a := j.rec.Audio
 	if a == nil {
 		j.count("audio.chunks", 0, int64(len(j.sound)))
+		if len(j.empty) > 0 {
+			j.count("audio.empty_events", 0, int64(len(j.empty)))
+		}
 		return
+	}
+	if j.whole() {
+		j.count("audio.empty_events", a.EmptyEvents, int64(len(j.empty)))
 	}
 	if a.Chunks > maxChunks && int64(len(j.sound)) == maxChunks {
 		for _, field := range []string{"audio", "audio_s", "rtf", "xrt"} {
@@ -141,23 +147,6 @@ func (j *judge) wholeBody() bool {
 	return unit != nil && *unit == "body"
 }
 
-// audible holds RTF over what is heard to the record's own audible_s, which no event
-// tells.
-func (j *judge) audible(audioS *float64) {
-	r := j.rec
-	if r.AudibleS == nil {
-		return
-	}
-	if audioS != nil && !rounded.near(*r.AudibleS, *audioS) && *r.AudibleS > *audioS {
-		j.say(KindConservation, "audible_s", "%v s are heard of %v s", *r.AudibleS, *audioS)
-	}
-	var rtf *float64
-	if jct := j.since(pTerm); jct != nil && *jct > 0 && *r.AudibleS > 0 {
-		rtf = new(*jct / 1e3 / *r.AudibleS)
-	}
-	j.float("rtf_audible", r.RTFAudible, rtf, rounded)
-}
-
 // gaps reckons the gaps between audio chunks.
 func (j *judge) gaps(a *audio) {
 	g := j.rec.Gap
@@ -223,16 +212,23 @@ func variation(v []float64) float64 {
 // incrementalNS is how far apart sound must come to have come bit by bit.
 const incrementalNS = 1e6
 
-// incremental holds whether sound came bit by bit to when its chunks came. Within a
-// chunk that comes in several reads the events tell no times.
+// incremental holds whether sound came bit by bit to when it and its chunks came. Of a
+// chunk that comes in several reads older events tell no times within.
 func (j *judge) incremental(a *audio) {
 	got := j.rec.Incremental
 	if got == nil || len(j.sound) == 0 {
 		j.bool("incremental", got != nil, len(j.sound) > 0)
 		return
 	}
-	spread := j.sound[len(j.sound)-1].mono-j.sound[0].mono > incrementalNS
-	if *got && !spread && a.ChunkUnit != nil && *a.ChunkUnit != "event" && *a.ChunkUnit != "read" {
+	first, last := j.sound[0].mono, j.sound[len(j.sound)-1].mono
+	if j.framed[0] != nil {
+		first = j.framed[0].mono
+	}
+	if j.framed[1] != nil {
+		last = j.framed[1].mono
+	}
+	spread := last-first > incrementalNS
+	if *got && !spread && !j.whole() && a.ChunkUnit != nil && *a.ChunkUnit != "event" && *a.ChunkUnit != "read" {
 		j.v.lacks("incremental", "a chunk came in several reads, and no event tells when")
 		return
 	}

@@ -18,8 +18,9 @@ func span(from, to *int64) *float64 {
 // moments are the events of a stage that a request has one of each.
 type moments [nKinds]*event
 
-// stages holds what the stages did to their events (contract section 6).
-func (j *judge) stages() {
+// stages holds what the stages did to their events (contract section 6); works and
+// handovers are what only newer events tell.
+func (j *judge) stages(works map[name]*work, handovers map[int64]*handover) {
 	all := map[name]*moments{}
 	for _, e := range j.stage {
 		if e.kind < enqueue || e.kind > computeEnd {
@@ -45,6 +46,9 @@ func (j *judge) stages() {
 		}
 		delete(all, n)
 		j.oneStage(s, m)
+		if j.whole() {
+			j.workOf(s, works[n], m, handovers)
+		}
 	}
 	for _, e := range j.stage { // in the order of the file
 		if m := all[e.stage]; m != nil {
@@ -70,7 +74,10 @@ func (j *judge) oneStage(s *stage, m *moments) {
 	j.int("stages[].finish_ns", s.FinishNS, finish)
 	j.float("stages[].wait_ms", s.WaitMS, span(ready, start), rounded)
 	j.float("stages[].service_ms", s.ServiceMS, span(start, finish), rounded)
-	if s.QueueMS != nil { // null: the enqueue event is not its scheduler's own word
+	if m[enqueue] != nil && j.v.names.text(m[enqueue].status) == byMessage {
+		queued = nil // its scheduler told no time
+	}
+	if s.QueueMS != nil || j.whole() { // null: an older enqueue event may not be its scheduler's own word
 		from := queued
 		if queued != nil && ready != nil {
 			from = new(max(*queued, *ready))

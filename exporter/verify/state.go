@@ -60,6 +60,7 @@ func (j *judge) owesSound() bool {
 func (j *judge) bytesUp() {
 	in, body := j.at[pIn], j.at[pBody]
 	switch {
+	case j.rec.SessionID != nil && j.whole(): // with the turn's input
 	case j.rec.SessionID != nil:
 		j.v.lacks("bytes_up", "a turn's input is several messages, and no event tells their bytes")
 	case in == nil || body == nil || in.off == absent || body.off == absent:

@@ -94,6 +94,18 @@ func (v *verifier) ended(r *record) *group {
 	return nil
 }
 
+// form tells of events that are newer than the run says they are: whoever takes its
+// word for it passes over what they tell.
+func (v *verifier) form(e *event) {
+	if e.kind < heardFirst || v.meta.EventForm >= wordsForm || v.newer {
+		return
+	}
+	v.newer = true
+	if v.meta.read {
+		v.say(Error, KindConservation, rundir.EventsFile, int(e.line), "%s is of event_form %d, %s says %d", words[e.kind], wordsForm, rundir.MetadataFile, v.meta.EventForm)
+	}
+}
+
 // pull reads one event. It returns the request that ended with it, unless a record
 // waited for that.
 func (v *verifier) pull() *group {
@@ -112,6 +124,11 @@ func (v *verifier) pull() *group {
 	e.line = int32(v.events.n)
 	if run := v.parser.text(mRun); string(run) != v.meta.RunID {
 		v.run(v.events.name, v.events.n, string(run))
+	}
+	v.form(&e)
+	if e.kind == inputChunk {
+		v.said(&e)
+		return nil
 	}
 	g := v.groups.add(v.parser.text(mRequest), &e)
 	if !g.ended {

@@ -141,12 +141,52 @@ var tamperings = map[string]tampering{
 	"transfer start":    {requests, bump(`"start_ns":`, 4), verify.KindValue, "", "transfers[].start_ns"},
 	"transfer end":      {requests, bump(`"end_ns":`, 1), verify.KindValue, "", "transfers[].end_ns"},
 	"transfer backward": {requests, once(`"end_ns":\d+,"match"`, `"end_ns":5,"match"`), verify.KindConservation, "", "transfers[].end_ns"},
-	"transfer bytes":    {requests, bump(`"transport":"shm","bytes":`, 1), verify.KindOrphan, events, "has no such transfer"},
+	"transfer bytes":    {requests, bump(`"transport":"shm","bytes":`, 1), verify.KindValue, "", "transfers[].bytes"},
 	"transfer write":    {requests, once(`"write_ms":[\d.]+`, `"write_ms":0.5`), verify.KindValue, "", "transfers[].write_ms"},
-	"transfer read":     {requests, once(`"read_ms":[\d.]+`, `"read_ms":0.5`), verify.KindValue, "", "in_flight_ms + read_ms"},
+	"transfer read":     {requests, once(`"read_ms":[\d.]+`, `"read_ms":0.5`), verify.KindValue, "", "transfers[].read_ms"},
 	"critical path":     {requests, once(`"gap":"relay","ms":[\d.]+`, `"gap":"relay","ms":0.5`), verify.KindValue, "", "critical_path"},
 	"a gap taken out":   {requests, once(`\{"gap":"relay","ms":[\d.]+\},`, ``), verify.KindValue, "", "critical_path"},
 	"rtf audible":       {requests, once(`"rtf_audible":[\d.]+`, `"rtf_audible":0.5`), verify.KindValue, "", "rtf_audible"},
+	"audible_s":         {requests, once(`"audible_s":[\d.]+`, `"audible_s":0.25`), verify.KindValue, "", "audible_s: 0.25"},
+	"empty events":      {requests, bump(`"empty_events":`, 1), verify.KindValue, "", "audio.empty_events"},
+	"client wait":       {requests, once(`"client_wait_ms":0`, `"client_wait_ms":3`), verify.KindValue, "", "client_wait_ms"},
+	"reasoning":         {requests, once(`"reasoning":null`, `"reasoning":{"first_ms":1.5,"units":1,"chars":4}`), verify.KindValue, "", "reasoning"},
+	"alternative t_in":  {requests, once(`("t_in_alternatives":\{"[\w.]+":)\d+`, `${1}5`), verify.KindValue, "", "t_in_alternatives: 5"},
+	"one more of them":  {requests, once(`"t_in_alternatives":\{`, `"t_in_alternatives":{"dawn":5,`), verify.KindValue, "", "t_in_alternatives: 5 in the record, null"},
+	"one less of them":  {requests, once(`"t_in_alternatives":\{"[\w.]+":\d+\}`, `"t_in_alternatives":null`), verify.KindValue, "", "t_in_alternatives: null"},
+	"t_in's byte":       {requests, once(`"t_in_server_offset":\d+`, `"t_in_server_offset":5`), verify.KindValue, "", "t_in_server_offset"},
+	"input bytes":       {requests, bump(`"input":{"bytes":`, 1), verify.KindValue, "", "input.bytes"},
+	"input messages":    {requests, bump(`"messages":`, 1), verify.KindValue, "", "input.messages"},
+	"input seconds":     {requests, once(`("messages":\d+,"audio_s":)[\d.]+`, `${1}9`), verify.KindValue, "", "input.audio_s: 9"},
+	"input span":        {requests, once(`"span_ms":[\d.]+`, `"span_ms":9`), verify.KindValue, "", "input.span_ms: 9"},
+	"input pace":        {requests, once(`"pace":[\d.]+`, `"pace":1.25`), verify.KindValue, "", "input.pace: 1.25"},
+	"input rate":        {requests, once(`("pace":[\d.]+,"sample_rate":)\d+`, `${1}8000`), verify.KindValue, "", "input.sample_rate: 8000"},
+	"input, null":       {requests, once(`"input":\{[^}]*\}`, `"input":null`), verify.KindValue, "", "input: false"},
+	"a turn's bytes":    {requests, line(`"turn":1,`, 1, bump(`"bytes_up":`, 1)), verify.KindValue, "", "bytes_up"},
+	"slow client":       {requests, once(`"flags":\[\]`, `"flags":["client_slow"]`), verify.KindValue, "", "flags.client_slow"},
+	"relay's lag":       {requests, once(`"flags":\[\]`, `"flags":["relay_lag"]`), verify.KindValue, "", "flags.relay_lag"},
+	"a deadline":        {requests, once(`"flags":\[\]`, `"flags":["deadline_passed"]`), verify.KindValue, "", "flags.deadline_passed"},
+	"no text":           {requests, line(`"flow":"chat"`, 1, once(`"flags":\[\]`, `"flags":["no_text"]`)), verify.KindValue, "", "flags.no_text"},
+	"stage starved":     {requests, once(`"starved_ms":[\d.]+`, `"starved_ms":0.5`), verify.KindValue, "", "stages[].starved_ms"},
+	"stage CPU":         {requests, once(`"cpu_ms":[\d.]+`, `"cpu_ms":0.125`), verify.KindValue, "", "stages[].cpu_ms: 0.125"},
+	"stage CPU bound":   {requests, once(`"cpu_bound_ms":[\d.]+`, `"cpu_bound_ms":0.125`), verify.KindValue, "", "stages[].cpu_bound_ms: 0.125"},
+	"stage run queue":   {requests, once(`"runq_ms":[\d.]+`, `"runq_ms":0.125`), verify.KindValue, "", "stages[].runq_ms: 0.125"},
+	"stage blocked":     {requests, once(`"blocked_ms":[\d.]+`, `"blocked_ms":0.125`), verify.KindValue, "", "stages[].blocked_ms: 0.125"},
+	"stage steps":       {requests, bump(`"steps":`, 1), verify.KindValue, "", "stages[].steps"},
+	"stage batch":       {requests, once(`"batch":\{"mean":1`, `"batch":{"mean":2`), verify.KindValue, "", "stages[].batch.mean"},
+	"largest batch":     {requests, once(`("mean":1,"max":)1`, `${1}2`), verify.KindValue, "", "stages[].batch.max"},
+	"stage batch, null": {requests, once(`"batch":\{[^}]*\}`, `"batch":null`), verify.KindValue, "", "stages[].batch: null"},
+	"stage queue, null": {requests, once(`"queue_ms":[\d.]+`, `"queue_ms":null`), verify.KindValue, "", "stages[].queue_ms: null"},
+	"stage GPU":         {requests, once(`"gpu":null`, `"gpu":{"launches":3}`), verify.KindValue, "", "stages[].gpu"},
+	"transfer wait":     {requests, once(`("read_ms":[\d.]+,"wait_ms":)[\d.]+`, `${1}0.5`), verify.KindValue, "", "transfers[].wait_ms: 0.5"},
+	"transfer in way":   {requests, once(`"in_flight_ms":[\d.]+`, `"in_flight_ms":0.5`), verify.KindValue, "", "transfers[].in_flight_ms: 0.5"},
+	"transfer misses":   {requests, bump(`"misses":`, 1), verify.KindValue, "", "transfers[].misses"},
+	"transfer empty":    {requests, bump(`"empty_polls":`, 1), verify.KindValue, "", "transfers[].empty_polls"},
+	"transfer from":     {requests, once(`"from":"thinker"`, `"from":"thinner"`), verify.KindValue, "", "transfers[].from"},
+	"transfer unread":   {requests, once(`("empty_polls":\d+,"path":"[^"]*")\}`, `${1},"unread":true}`), verify.KindValue, "", "transfers[].unread"},
+	"a transfer less":   {requests, once(`\{"from":"talker","to":"code2wav"[^{}]*\}\],"critical`, `{"from":"","to":"","transport":"","bytes":null,"start_ns":0,"end_ns":null,"match":"","confidence":0,"chunk":null,"write_ms":null,"in_flight_ms":null,"read_ms":null,"wait_ms":null,"misses":null,"empty_polls":null,"path":null}],"critical`), verify.KindValue, "", "transfers[].from"},
+	"quiesce":           {requests, once(`"cancel_quiesce_ms":null`, `"cancel_quiesce_ms":5`), verify.KindValue, "", "cancel_quiesce_ms: 5"},
+	"a gap's border":    {requests, once(`"gap":"thinker.decode","ms":([\d.]+)\},\{"gap":"thinker->talker.write","ms":[\d.]+`, `"gap":"thinker.decode","ms":0.5},{"gap":"thinker->talker.write","ms":$1`), verify.KindValue, "", "critical_path"},
 	"cut off":           {requests, bump(`"chunks_after":`, 1), verify.KindValue, "", "cancel.chunks_after"},
 	"run id":            {requests, once(`"run_id":"2026`, `"run_id":"2027`), verify.KindValue, "", "run_id"},
 
@@ -194,6 +234,34 @@ var tamperings = map[string]tampering{
 	"another attempt":      {events, once(`"attempt":1`, `"attempt":2`), verify.KindValue, "", "attempt 2"},
 	"another session":      {events, once(`"session_id":"ot`, `"session_id":"xx`), verify.KindValue, "", "session_id"},
 	"another run":          {events, once(`"run_id":"2026`, `"run_id":"2027`), verify.KindValue, "", "run_id"},
+	"heard gone":           {events, line(`"event":"heard_first"`, 1, gone), verify.KindOrder, "", "without the other end"},
+	"all heard gone": {events, func(s string) string {
+		return line(`"event":"heard_first"`, 1, gone)(line(`"event":"heard_last"`, 1, gone)(s))
+	}, verify.KindValue, requests, "audible_s"},
+	"heard for longer":     {events, line(`"event":"heard_last"`, 1, bump(`"samples":`, 1)), verify.KindValue, requests, "audible_s"},
+	"heard elsewhere":      {events, line(`"event":"heard_last"`, 1, bump(`"mono_ns":`, 1)), verify.KindValue, "", "does not lie in chunk"},
+	"heard at other rates": {events, line(`"event":"heard_last"`, 1, bump(`"sample_rate":`, 1)), verify.KindValue, "", "what is heard ends with"},
+	"heard twice":          {events, line(`"event":"heard_last"`, 1, func(l string) string { return l + l }), verify.KindOrder, "", "a second heard_last"},
+	"playable samples":     {events, line(`"event":"first_audio"`, 1, once(`"samples":\d+`, `"samples":3`)), verify.KindValue, "", "first_audio with 3 sample frames"},
+	"empty audio gone":     {events, line(`"event":"empty_audio"`, 1, gone), verify.KindValue, requests, "audio.empty_events"},
+	"a blocked write":      {events, line(`"event":"client_write"`, 1, once(`\}`, `,"wait_ns":70000000}`)), verify.KindValue, requests, "client_wait_ms"},
+	"an alternative gone":  {events, line(`"event":"ingress_alternative"`, 1, gone), verify.KindValue, requests, "t_in_alternatives"},
+	"a message gone":       {events, line(`"event":"request_message"`, 1, gone), verify.KindValue, requests, "bytes_up"},
+	"input gone":           {events, line(`"event":"input_chunk"`, 2, gone), verify.KindOrder, "", "input_chunk"},
+	"input not taken":      {events, line(`"event":"input_taken"`, 1, gone), verify.KindValue, requests, "input: true"},
+	"less input taken":     {events, line(`"event":"input_taken"`, 1, once(`"count":\d+`, `"count":1`)), verify.KindValue, requests, "input.messages"},
+	"more input taken":     {events, line(`"event":"input_taken"`, 1, once(`"count":\d+`, `"count":99`)), verify.KindOrder, "", "99 input_chunk events"},
+	"another input":        {events, line(`"event":"input_chunk"`, 1, bump(`"wire_bytes":`, 1)), verify.KindValue, requests, "bytes_up"},
+	"the server's byte":    {events, line(`"status":"server","offset"`, 1, once(`"status":"server"`, `"status":null`)), verify.KindValue, requests, "t_in_server_offset"},
+	"a step more":          {events, line(`"event":"steps"`, 1, bump(`"count":`, 1)), verify.KindValue, requests, "stages[].steps"},
+	"a larger batch":       {events, line(`"event":"steps"`, 1, bump(`"batch":`, 1)), verify.KindValue, requests, "stages[].batch"},
+	"a sample gone":        {events, line(`"event":"cpu_usage"`, 2, gone), verify.KindValue, requests, "cpu_"},
+	"polls gone":           {events, line(`"event":"polls"`, 1, gone), verify.KindValue, requests, "transfers[].misses"},
+	"its taking gone":      {events, line(`"event":"receive_start"`, 1, gone), verify.KindValue, requests, "transfers[].in_flight_ms"},
+	"another transfer":     {events, line(`"event":"receive_start"`, 1, once(`"transfer":\d+`, `"transfer":99`)), verify.KindOrphan, "", "transfer 99"},
+	"two transfers in one": {events, line(`"event":"receive_start"`, 1, once(`"peer":"\w+"`, `"peer":"x"`)), verify.KindValue, "", "does not name what line"},
+	"submitted gone":       {events, line(`"event":"submitted"`, 1, gone), verify.KindValue, requests, "critical_path"},
+	"an output gone":       {events, line(`"event":"payload_received","mono_ns"`, 3, gone), verify.KindValue, requests, "critical_path"},
 	"another state":        {events, once(`"status":"server-error"`, `"status":"success"`), verify.KindValue, requests, "terminal.state"},
 
 	// the other files
@@ -234,45 +302,67 @@ func (x *tampering) fits(f *verify.Finding) bool {
 	return f.Level == verify.Error && f.Kind == x.kind && (in == "-" || f.File == in) && strings.Contains(f.String(), x.text)
 }
 
+// tamperingsServed are of the served run.
+var tamperingsServed = map[string]tampering{
+	"quiesce":            {requests, once(`"cancel_quiesce_ms":[\d.]+`, `"cancel_quiesce_ms":0.5`), verify.KindValue, "", "cancel_quiesce_ms: 0.5"},
+	"quiesce, null":      {requests, once(`"cancel_quiesce_ms":[\d.]+`, `"cancel_quiesce_ms":null`), verify.KindValue, "", "cancel_quiesce_ms: null"},
+	"the client's leave": {events, line(`"event":"close"`, 1, gone), verify.KindValue, requests, "cancel_quiesce_ms"},
+	"client wait":        {requests, once(`"client_wait_ms":[1-9]\d*`, `"client_wait_ms":7`), verify.KindValue, "", "client_wait_ms: 7"},
+	"a slow client":      {requests, once(`"client_slow",`, ``), verify.KindValue, "", "flags.client_slow: false"},
+	"a blocked write":    {events, line(`"event":"client_wait"`, 2, gone), verify.KindValue, requests, "client_wait_ms"},
+	"a blocked chunk":    {events, line(`"wait_ns"`, 1, once(`"wait_ns":\d+`, `"wait_ns":5`)), verify.KindValue, requests, "client_wait_ms"},
+	"a late relay":       {events, line(`"event":"client_write"`, 1, once(`"mono_ns":(\d)`, `"mono_ns":9$1`)), verify.KindValue, requests, "flags.relay_lag"},
+}
+
+// everyTampering calls test with each way to change a run, and what unpacks the run.
+func everyTampering(t *testing.T, test func(t *testing.T, run string, x tampering)) {
+	t.Helper()
+	for run, all := range map[string]map[string]tampering{"demo": tamperings, "served": tamperingsServed} {
+		for name, x := range all {
+			t.Run(run+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				test(t, run, x)
+			})
+		}
+	}
+}
+
 // A careful forger counts anew and seals anew: what was changed is still found, by
 // what does not fit together, and named.
 func TestTamperingOfAResealedRun(t *testing.T) {
-	for name, x := range tamperings {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			dir := demo(t)
-			edit(t, dir, x.file, x.change)
-			if x.file != rundir.MetadataFile {
-				recount(t, dir)
-			}
-			seal(t, dir)
-			res := mustVerify(t, dir, verify.Options{})
-			if res.OK() || find(res, x.fits) == nil {
-				t.Errorf("want %s with %q, findings:%s", x.kind, x.text, list(res))
-			}
-			if f := find(res, func(f *verify.Finding) bool { return f.Kind == verify.KindSeal }); f != nil {
-				t.Errorf("the seal is whole, and yet: %s", f)
-			}
-		})
-	}
+	everyTampering(t, func(t *testing.T, run string, x tampering) {
+		t.Helper()
+		dir := unpack(t, run)
+		edit(t, dir, x.file, x.change)
+		if x.file != rundir.MetadataFile {
+			recount(t, dir)
+		}
+		seal(t, dir)
+		res := mustVerify(t, dir, verify.Options{})
+		if res.OK() || find(res, x.fits) == nil {
+			t.Errorf("want %s with %q, findings:%s", x.kind, x.text, list(res))
+		}
+		if f := find(res, func(f *verify.Finding) bool { return f.Kind == verify.KindSeal }); f != nil {
+			t.Errorf("the seal is whole, and yet: %s", f)
+		}
+	})
 }
 
 // Everybody else is found by the hashes, too.
 func TestTamperingOfASealedRun(t *testing.T) {
-	for name, x := range tamperings {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			dir := sealed(t)
-			edit(t, dir, x.file, x.change)
-			res := mustVerify(t, dir, verify.Options{})
-			changed := func(f *verify.Finding) bool {
-				return f.Kind == verify.KindSeal && f.File == x.file && strings.Contains(f.Text, "its hash is")
-			}
-			if res.OK() || find(res, changed) == nil {
-				t.Errorf("the seal does not name %s:%s", x.file, list(res))
-			}
-		})
-	}
+	everyTampering(t, func(t *testing.T, run string, x tampering) {
+		t.Helper()
+		dir := unpack(t, run)
+		seal(t, dir)
+		edit(t, dir, x.file, x.change)
+		res := mustVerify(t, dir, verify.Options{})
+		changed := func(f *verify.Finding) bool {
+			return f.Kind == verify.KindSeal && f.File == x.file && strings.Contains(f.Text, "its hash is")
+		}
+		if res.OK() || find(res, changed) == nil {
+			t.Errorf("the seal does not name %s:%s", x.file, list(res))
+		}
+	})
 }
 
 func TestTamperingWithFiles(t *testing.T) {

@@ -48,6 +48,8 @@ type verifier struct {
 	sessions map[sessionKey]*session
 	opened   map[string]int // the line of sessions.jsonl that opened an id
 	quality  qualities
+	inputs   map[name]*inputs
+	newer    bool // it was told that events have words of a later form
 	conns    map[uint64]*[2]spans
 
 	seed    [2]maphash.Seed
@@ -95,7 +97,7 @@ func newVerifier(dir string, opts Options) (*verifier, error) {
 	}
 	v := &verifier{
 		dir: dir, opts: opts, names: newNames(), groups: newGroups(), waiting: map[string][]*pending{}, sessions: map[sessionKey]*session{}, opened: map[string]int{},
-		conns: map[uint64]*[2]spans{}, seed: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, ids: map[[2]uint64]int32{},
+		conns: map[uint64]*[2]spans{}, inputs: map[name]*inputs{}, seed: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}, ids: map[[2]uint64]int32{},
 		missing: map[Missing]int64{}, counted: map[string]*count{}, other: map[int64]int64{},
 		res: &Result{
 			Dir: dir, Counts: Counts{States: map[string]int64{}}, Compared: map[string]int64{}, Findings: []Finding{}, NotDerivable: []Missing{},

@@ -113,7 +113,7 @@ func TestRenders(t *testing.T) {
 	}
 	for _, want := range []string{
 		"error: requests.jsonl:1: request ", ": ttft_ms: ", " in the record, ", " from the events (1e-9 of it)", "error: requests.jsonl: its hash is ",
-		"\nnot derivable: audible_s: ", "\nas told, no measurements: ", "values of ", "sealed: 6 files",
+		"\nnot derivable: audio.sha256: ", "\nas told, no measurements: ", "values of ", "sealed: 6 files",
 	} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the text lacks %q:\n%s", want, text.String())

@@ -116,6 +116,9 @@ type Process struct {
 	// StartNS is the process's start in clock ticks since boot: with the pid it tells
 	// one process from a later one of the same number.
 	StartTicks uint64 `json:"start_ticks,omitempty"`
+	// ClockNS is added to the times that its messages tell, where its machine has another
+	// clock than the one that events are told in.
+	ClockNS int64 `json:"clock_ns,omitempty"`
 	// Why says what it was found by, in words, the strongest first.
 	Why []string `json:"why,omitempty"`
 }

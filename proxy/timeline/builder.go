@@ -104,7 +104,8 @@ type Builder struct {
 	reasonAt  int64
 	tool      bool
 
-	snd *sound
+	snd     *sound
+	byAudio int64 // sample frames that had come by t_audio
 
 	finish, hasFinish bool
 	final             bool
@@ -124,6 +125,7 @@ type Builder struct {
 	delays                   []float32
 	pending                  []pendingWrite
 	waited                   int64
+	held                     place // of blocked writes that are not told yet: the last, and how long all were
 	bytesUp, bytesDown       int64
 	reused                   bool
 	noBody                   bool
@@ -231,8 +233,20 @@ func (b *Builder) setAt(p point, at place) {
 	}
 	b.at[p] = at
 	if b.ready && p != pTerm { // Finish tells of the end, with its state
-		b.emit(eventNames[p], at, Event{})
+		b.point(p)
 	}
+}
+
+// point sends the event of a point out, with what it tells beside its moment.
+func (b *Builder) point(p point) {
+	at, e := b.at[p], Event{}
+	switch {
+	case p == pAudio:
+		e.Samples = N(b.byAudio)
+	case p == pIn && b.inServer > 0:
+		at.off, e.Status = b.inServer, "server"
+	}
+	b.emit(eventNames[p], at, e)
 }
 
 // emit sends an event out.
@@ -284,7 +298,7 @@ func (b *Builder) Identify() {
 	b.ready = true
 	for p, at := range b.at {
 		if at.mono != 0 && point(p) != pTerm {
-			b.emit(eventNames[p], at, Event{})
+			b.point(point(p))
 		}
 	}
 }
@@ -390,7 +404,12 @@ const relayLagNS = 50e6
 // at mono, after the write had blocked for waited nanoseconds.
 func (b *Builder) Wrote(mono, waited int64) {
 	b.waited += waited
-	for _, p := range b.pending {
+	if len(b.pending) == 0 {
+		b.hold(mono, waited)
+		return
+	}
+	b.tellHeld()
+	for i, p := range b.pending {
 		b.slow = b.slow || mono-p.mono-waited > relayLagNS
 		if len(b.delays) < maxChunks {
 			b.delays = append(b.delays, float32(mono-p.mono)/1e3)
@@ -399,14 +418,37 @@ func (b *Builder) Wrote(mono, waited int64) {
 		if p.text {
 			status = "text"
 		}
-		b.emit("client_write", place{mono, 0}, Event{ChunkID: N(p.chunk), Bytes: N(p.bytes), Status: status})
+		e := Event{ChunkID: N(p.chunk), Bytes: N(p.bytes), Status: status}
+		if i == 0 { // one write took them all
+			e.WaitNS = Positive(waited)
+		}
+		b.emit("client_write", place{mono, 0}, e)
 	}
 	b.pending = b.pending[:0]
 }
 
+// hold keeps how long a write was blocked that completed no chunk: many of them are one
+// event, ahead of the next chunk's or of the end.
+func (b *Builder) hold(mono, waited int64) {
+	if waited > 0 {
+		b.held = place{mono, b.held.off + waited}
+	}
+}
+
+// tellHeld tells what hold keeps.
+func (b *Builder) tellHeld() {
+	if b.held.off > 0 {
+		b.emit(EventClientWait, place{b.held.mono, 0}, Event{WaitNS: N(b.held.off)})
+		b.held = place{}
+	}
+}
+
 // Blocked notes that a write to the client failed after it had been blocked for
 // waited nanoseconds.
-func (b *Builder) Blocked(waited int64) { b.waited += waited }
+func (b *Builder) Blocked(waited int64) {
+	b.waited += waited
+	b.hold(b.now, waited)
+}
 
 // WaitsForWrite reports whether chunks are not known to be written yet.
 func (b *Builder) WaitsForWrite() bool { return len(b.pending) > 0 }

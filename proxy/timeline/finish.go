@@ -15,6 +15,7 @@ func (b *Builder) Finish() State {
 	}
 	b.done = true
 	b.Identify()
+	b.tellHeld()
 	f := b.facts()
 	b.settle()
 	state, reason, by := decide(f)
@@ -44,6 +45,7 @@ func (b *Builder) FinishOpaque(reason string) {
 	}
 	b.done = true
 	b.Identify()
+	b.tellHeld()
 	b.Analysis("lost", reason)
 	b.settle()
 	r := b.record()

@@ -115,14 +115,31 @@ func (b *Builder) audible(r *Record) {
 	if b.snd.wave == nil {
 		return
 	}
-	heard, ok := b.snd.wave.Heard()
-	if !ok {
+	first, behind, rate := b.snd.wave.Heard()
+	if rate == 0 {
 		return
 	}
+	heard := float64(behind-first) / float64(rate)
 	r.AudibleS = new(heard)
 	if r.JCTMS != nil && *r.JCTMS > 0 {
 		r.RTFAudible = new(*r.JCTMS / 1000 / heard)
 	}
+	b.heardFrame(EventHeardFirst, first+1, rate)
+	b.heardFrame(EventHeardLast, behind, rate)
+}
+
+// heardFrame sends out which sample frame, from 1, begins or ends what is heard.
+func (b *Builder) heardFrame(word string, frame int64, rate int) {
+	s := b.snd
+	at, e := s.lastAt, Event{Samples: N(frame), Rate: N(int64(rate))}
+	var frames int64
+	for i, c := range s.chunks {
+		if frames += c.frames; frames >= frame {
+			at, e.ChunkID = c.mono, N(int64(i))
+			break
+		}
+	}
+	b.emit(word, place{at, 0}, e)
 }
 
 // incrementalNS is how far apart the first and the last sound must come to count
@@ -135,6 +152,12 @@ func (b *Builder) soundTiming(r *Record, s *sound, frames int64, counted bool) {
 		return
 	}
 	incremental := s.lastAt-s.firstAt > incrementalNS
+	if s.firstAt != s.chunks[0].mono {
+		b.emit(EventFirstSound, place{s.firstAt, 0}, Event{})
+	}
+	if s.lastAt != s.chunks[len(s.chunks)-1].mono {
+		b.emit(EventLastSound, place{s.lastAt, 0}, Event{})
+	}
 	r.Incremental = &incremental
 	if !incremental && len(s.chunks) > 1 {
 		b.Flag("burst_delivery")

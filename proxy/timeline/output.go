@@ -3,6 +3,7 @@ package timeline
 import (
 	"fmt"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/omnitap/omnitap/proxy/wire/audio"
 	"github.com/omnitap/omnitap/proxy/wire/dialect"
@@ -29,8 +30,10 @@ func (b *Builder) Event(ev *dialect.Event, off int64) {
 		if b.reasoning.Units == 0 {
 			b.reasonAt = b.now
 		}
+		chars := int64(utf8.RuneCount(ev.Reasoning))
+		b.emit(EventReasoning, place{b.now, off}, Event{ChunkID: N(b.reasoning.Units), Bytes: N(int64(len(ev.Reasoning))), Chars: N(chars)})
 		b.reasoning.Units++
-		b.reasoning.Chars += int64(len([]rune(string(ev.Reasoning))))
+		b.reasoning.Chars += chars
 	}
 	b.tool = b.tool || ev.Tool || len(ev.Refusal) > 0
 	if ev.AudioTyped {
@@ -91,7 +94,7 @@ func (b *Builder) parts(parts []dialect.Part, off int64) {
 		b.part(&parts[i], off)
 	}
 	if s.bytes+s.opaque == before || !s.end(off) {
-		s.empty++
+		b.noSound(off)
 		return
 	}
 	b.chunkSound(off)
@@ -157,7 +160,8 @@ func (b *Builder) sound() *sound {
 // heard lets the points out that samples completed.
 func (b *Builder) heard() {
 	s := b.snd
-	if s.playable.mono != 0 {
+	if s.playable.mono != 0 && b.at[pAudio].mono == 0 {
+		b.byAudio, _ = s.frames()
 		b.setAt(pAudio, s.playable)
 	}
 	if s.ear != nil && s.ear.found {
@@ -231,8 +235,14 @@ func (b *Builder) soundChunk(off int64) {
 	if b.snd.end(off) {
 		b.chunkSound(off)
 	} else {
-		b.snd.empty++
+		b.noSound(off)
 	}
+}
+
+// noSound notes an audio event without sound, whose last byte is off.
+func (b *Builder) noSound(off int64) {
+	b.emit(EventEmptyAudio, place{b.now, off}, Event{ChunkID: N(b.snd.empty)})
+	b.snd.empty++
 }
 
 // SoundEnd ends a body of sound: what came of a last chunk counts as one.

@@ -259,7 +259,9 @@ type QualityLine struct {
 // Stage is what one stage process did for this request (contract section 6).
 type Stage struct {
 	Stage string `json:"stage"`
-	PID   int    `json:"pid"`
+	// Node is where it ran, where that is another machine than the record's.
+	Node string `json:"node,omitempty"`
+	PID  int    `json:"pid"`
 	// WaitMS is W_s, from ReadyNS to StartNS, and ServiceMS S_s, from there to FinishNS.
 	WaitMS    *float64       `json:"wait_ms"`
 	ServiceMS *float64       `json:"service_ms"`

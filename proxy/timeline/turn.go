@@ -71,14 +71,27 @@ func (b *Builder) Also(name string, mono int64) {
 	}
 	if _, ok := b.also[name]; !ok {
 		b.also[name] = mono
+		b.emit(EventAlternative, place{mono, 0}, Event{Status: Text(name)})
 	}
 }
 
 // InputEnd notes the last byte of what the client said for the turn.
 func (b *Builder) InputEnd(mono, off int64) { b.setAt(pBody, place{mono, off}) }
 
-// Heard notes the sound that the client sent for the turn.
-func (b *Builder) Heard(in Input) { b.input = &in }
+// Message notes a message of the client that asked for the turn: size bytes on the
+// wire, the last of which is byte off of its stream and came at mono.
+func (b *Builder) Message(size, mono, off int64) {
+	b.AddBytes(size, 0)
+	b.emit(EventMessage, place{mono, off}, Event{Bytes: N(size)})
+}
+
+// Heard notes the sound that the client sent for the turn: its messages of that kind
+// from the first-th of the session on, wire bytes in all. It began to come at mono.
+func (b *Builder) Heard(in Input, first, wire, mono int64) {
+	b.input = &in
+	b.AddBytes(wire, 0)
+	b.emit(EventInputTaken, place{mono, 0}, Event{ChunkID: N(first), Count: N(in.Messages), Rate: N(in.SampleRate)})
+}
 
 // OwesNothing notes that the server said that there is nothing to come.
 func (b *Builder) OwesNothing() { b.free = true }
@@ -98,6 +111,7 @@ func (b *Builder) Snapshot(p []byte, off int64) {
 	if len(p) == 0 {
 		if b.textUnits > 0 { // it takes back what was heard
 			b.text, b.textBytes = sha256.New(), 0
+			b.emit(EventTextReset, place{b.now, off}, Event{ChunkID: N(b.textUnits)})
 		}
 		return
 	}
@@ -241,7 +255,7 @@ func (b *Builder) BinaryEnd(off int64) {
 	}
 	b.heard()
 	if s.bytes+s.opaque == s.was || !s.end(off) {
-		s.empty++
+		b.noSound(off)
 		return
 	}
 	b.chunkSound(off)

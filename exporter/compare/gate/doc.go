@@ -17,6 +17,9 @@
 //	throughput goodput         /s
 //	success_rate               99% is B's own share, -1% a relative change, -1pp a change in points
 //
+// Where runs hold several flows a condition is about each that has the metric, or about the
+// one that it begins with: `chat: ttfa_p99 <= +5%`.
+//
 // A gate is held, or broken, only when the whole interval says so.
 //
 // Out of scope: reckoning intervals, and what else makes a comparison worthless

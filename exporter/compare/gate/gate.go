@@ -69,6 +69,8 @@ const (
 
 // Gate is one condition. Its fields are what was written; Limit is what that means.
 type Gate struct {
+	// Flow is the flow that it is about alone, empty for every flow that has the metric.
+	Flow   string
 	Metric Metric
 	// Percentile is 1 to 99, 0 for a metric that has none.
 	Percentile int
@@ -109,6 +111,14 @@ func (g Gate) Limit() float64 {
 
 // String is the gate in the form that Parse reads: the same gate has the same text.
 func (g Gate) String() string {
+	if g.Flow == "" {
+		return g.condition()
+	}
+	return g.Flow + ": " + g.condition()
+}
+
+// condition is the gate without its flow.
+func (g Gate) condition() string {
 	sign := ""
 	if g.About != Figure && !math.Signbit(g.Value) {
 		sign = "+"

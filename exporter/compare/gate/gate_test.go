@@ -34,6 +34,8 @@ func TestParse(t *testing.T) {
 		{"success_rate >= -1%", "success_rate", gate.AtLeast, gate.Change, -0.01, "success_rate >= -1%"},
 		{"success_rate >= -0.5pp", "success_rate", gate.AtLeast, gate.Difference, -0.005, "success_rate >= -0.5pp"},
 		{"jct_p99 <= +0%", "jct_p99", gate.AtMost, gate.Change, 0, "jct_p99 <= +0%"},
+		{" chat :ttfa_p99<=+5%", "ttfa_p99", gate.AtMost, gate.Change, 0.05, "chat: ttfa_p99 <= +5%"},
+		{"realtime (commit): throughput >= -3%", "throughput", gate.AtLeast, gate.Change, -0.03, "realtime (commit): throughput >= -3%"},
 	} {
 		g, err := gate.Parse(test.text)
 		if err != nil {
@@ -55,6 +57,11 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		"ttfa_p99 == +5%":               "one of <=, <, >= and >",
 		"ttfa_p99 =< +5%":               "one of <=, <, >= and >",
 		"<= +5%":                        "the metric is missing",
+		": ttfa_p99 <= +5%":             "a flow's name must stand ahead of the colon",
+		"chat: <= +5%":                  "the metric is missing",
+		"chat: speech: ttfa_p99 <= +5%": "no metric",
+		"ch\nat: ttfa_p99 <= +5%":       "a flow's name must stand ahead of the colon",
+		"ttfa_p99 <= +5%: chat":         "a flow's name must stand ahead of the colon",
 		"ttfa_p99 <=":                   "the limit is missing",
 		"ttfa <= +5%":                   "say which figure of it, as in ttfa_p95",
 		"TTFA_p99 <= +5%":               `no metric "TTFA"; there are ttft, ttfa,`,
@@ -141,7 +148,7 @@ func TestJudge(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		"ttfa_p99 <= +5%", "ttft_p1<-12.5 %", "jct_p90 <= +0.5s", "rtf_p99 < 1", "throughput >= -3%", "goodput > 12.5/s",
-		"success_rate >= 99.5%", "success_rate >= -0.5pp", "ttfa_p99 <= -0ms", "a_p <= 1", "_p1<1", "ttfa_p99 <= 0.00000000000000001s", "\x00<=\xff",
+		"success_rate >= 99.5%", "success_rate >= -0.5pp", "ttfa_p99 <= -0ms", "a_p <= 1", "_p1<1", "chat: ttfa_p99 <= +5%", "a (b): jct_p9<1s", "ttfa_p99 <= 0.00000000000000001s", "\x00<=\xff",
 	} {
 		f.Add(s)
 	}

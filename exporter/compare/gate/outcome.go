@@ -33,7 +33,7 @@ func (o *Outcome) Name() string {
 	if o.Flow == "" {
 		return o.Gate.String()
 	}
-	return o.Flow + ": " + o.Gate.String()
+	return o.Flow + ": " + o.Gate.condition()
 }
 
 // Line tells of the outcome in one line, without a line feed.

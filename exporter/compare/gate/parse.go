@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// maxText bounds a condition: the longest that means something has 40 bytes.
-const maxText = 100
+// maxText bounds a condition: the longest that means something has 40 bytes, and its flow.
+const maxText = 150
 
 // maxNumber bounds its number.
 const maxNumber = 20
@@ -34,12 +34,21 @@ func parse(text string) (Gate, error) {
 	if len(text) > maxText {
 		return Gate{}, fmt.Errorf("%d bytes are no condition", len(text))
 	}
+	flow, rest, named := strings.Cut(text, ":")
+	if named {
+		text = rest
+		if flow = strings.Trim(flow, " "); flow == "" || strings.ContainsFunc(flow, unfit) {
+			return Gate{}, errors.New("a flow's name must stand ahead of the colon, as in chat: ttfa_p99 <= +5%")
+		}
+	} else {
+		flow = ""
+	}
 	at := strings.IndexAny(text, "<>=")
 	if at < 0 || text[at] == '=' {
 		return Gate{}, errors.New("one of <=, <, >= and > must stand between metric and limit")
 	}
-	g := Gate{Op: Op(text[at : at+1])}
-	rest := text[at+1:]
+	g := Gate{Flow: flow, Op: Op(text[at : at+1])}
+	rest = text[at+1:]
 	if strings.HasPrefix(rest, "=") {
 		g.Op, rest = g.Op+"=", rest[1:]
 	}
@@ -51,6 +60,9 @@ func parse(text string) (Gate, error) {
 	}
 	return g, nil
 }
+
+// unfit are the characters that no flow's name has. Turns are told apart in parentheses.
+func unfit(r rune) bool { return r <= ' ' && r != ' ' || r > '~' || strings.ContainsRune("<>=:", r) }
 
 // figure reads METRIC[_pNN].
 func (g *Gate) figure(name string) error {

@@ -63,6 +63,13 @@ request_id ?checks checks[].name checks[].verdict checks[].reason ?checks[].chun
 ?checks[].measured ?checks[].threshold
 `
 
+// promisedEvents are the names of events.jsonl, in the same way.
+const promisedEvents = `
+?run_id request_id ?session_id ?stage attempt ?chunk_id event mono_ns ?wall_ns ?node ?device ?bytes ?batch ?status
+~?offset ~?samples ~?sample_rate ~?channels ~?transport ~?peer ~?match
+~?chars ~?wire_bytes ~?count ~?wait_ns ~?transfer ~?empty_polls ~?cpu_ns ~?runq_ns ~?blocked_ns
+`
+
 // node is the part of JSON Schema that the generator writes.
 type node struct {
 	Ref        string          `json:"$ref"`
@@ -115,6 +122,7 @@ func TestPromisedFields(t *testing.T) {
 	t.Run("requests", func(t *testing.T) { hasPromised(t, schema.Requests, promised) })
 	t.Run("sessions", func(t *testing.T) { hasPromised(t, schema.Sessions, promisedSessions) })
 	t.Run("quality", func(t *testing.T) { hasPromised(t, schema.Quality, promisedQuality) })
+	t.Run("events", func(t *testing.T) { hasPromised(t, schema.Events, promisedEvents) })
 }
 
 func hasPromised(t *testing.T, text []byte, promised string) {

@@ -1,5 +1,5 @@
-// Package schema holds the JSON Schemas of requests.jsonl, sessions.jsonl and quality.jsonl,
-// generated from the Go types of proxy/timeline. Within `schema: 1` fields may be added, so the schema
+// Package schema holds the JSON Schemas of requests.jsonl, sessions.jsonl, quality.jsonl and
+// events.jsonl, generated from the Go types of proxy/timeline. Within `schema: 1` fields may be added, so the schema
 // allows members that it does not know.
 //
 // Out of scope: validating. The program writes what its types say; the schema is
@@ -8,7 +8,7 @@ package schema
 
 import _ "embed"
 
-//go:generate go run ./internal/generate requests.schema.json sessions.schema.json quality.schema.json
+//go:generate go run ./internal/generate requests.schema.json sessions.schema.json quality.schema.json events.schema.json
 
 // Requests is the schema of one line of requests.jsonl.
 //
@@ -24,3 +24,8 @@ var Sessions []byte
 //
 //go:embed quality.schema.json
 var Quality []byte
+
+// Events is the schema of one line of events.jsonl.
+//
+//go:embed events.schema.json
+var Events []byte

@@ -49,22 +49,48 @@ func (s *Session) Bytes(up, down int64) { s.count.bytesUp, s.count.bytesDown = u
 // input is sound of the client.
 type input struct {
 	bytes, messages, wire int64
+	from                  int64 // number of the first message in the session
 	tail                  int64 // bytes of the last message
 	first, last           int64
 }
 
-func (in *input) add(n int64, at Span) {
+// said takes n bytes of sound in a message of the client, wire of whose own bytes are
+// counted with it.
+func (s *Session) said(n, wire int64, at Span) {
 	if n < 0 {
 		return
 	}
+	in := &s.input
 	if in.messages == 0 {
-		in.first = at.First
+		in.first, in.from = at.First, s.inputs
 	}
+	s.tell(timeline.EventInput, at, timeline.Event{
+		ChunkID: timeline.N(s.inputs), Bytes: timeline.N(n), Samples: timeline.N(n / 2), Rate: timeline.Positive(int64(s.inRate)), WireBytes: timeline.N(wire),
+	})
+	s.inputs++
 	in.bytes += n
 	in.tail = n
-	in.wire += at.size()
+	in.wire += wire
 	in.messages++
 	in.last = at.Last
+}
+
+// tell sends an event of the session out: it bears the session's id, no turn's.
+func (s *Session) tell(word string, at Span, e timeline.Event) {
+	if s.sink == nil || s.cfg.NoEvents {
+		return
+	}
+	if s.event == nil {
+		s.event = new(timeline.Event)
+	}
+	*s.event = e // one a session: a sink does not keep it
+	o := s.event
+	o.RunID, o.Node, o.RequestID, o.SessionID = timeline.Text(s.id.RunID), timeline.Text(s.id.Node), s.info.RequestID, timeline.Text(s.info.RequestID)
+	o.Attempt, o.Flow, o.Event, o.MonoNS, o.Offset = 1, s.flow, word, at.Last, timeline.Positive(at.End)
+	if s.id.WallOffset != nil {
+		o.WallNS = timeline.N(at.Last + *s.id.WallOffset)
+	}
+	s.sink.Event(o)
 }
 
 // takeInput returns the sound since the last call.
@@ -87,8 +113,7 @@ func (s *Session) heard(t *turn, in input) {
 		// the last message's own sound comes after the span
 		r.Pace = new(float64((in.bytes-in.tail)/2) / float64(s.inRate) / (r.SpanMS / 1e3))
 	}
-	t.b.Heard(r)
-	t.b.AddBytes(in.wire, 0)
+	t.b.Heard(r, in.from, in.wire, in.first)
 }
 
 // pings pairs pings with their pongs. They are no activity.

@@ -28,9 +28,10 @@ type rig struct {
 	off     [2]int64
 	records []*timeline.Record
 	lines   []*timeline.Session
+	events  []timeline.Event
 }
 
-func (g *rig) Event(*timeline.Event)       {}
+func (g *rig) Event(e *timeline.Event)     { g.events = append(g.events, *e) }
 func (g *rig) Record(r *timeline.Record)   { g.records = append(g.records, r) }
 func (g *rig) Session(l *timeline.Session) { g.lines = append(g.lines, l) }
 func ms(n int64) int64                     { return n * 1e6 }

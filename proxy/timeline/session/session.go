@@ -77,6 +77,8 @@ type Session struct {
 	inRate    int
 	inFrom    string
 	inBytes   int64
+	inputs    int64 // messages with sound
+	event     *timeline.Event
 	model     string
 	modes     []string
 	format    string
@@ -168,7 +170,7 @@ func (s *Session) client(m *dialect.Message, at Span) {
 	case dialect.Config:
 		s.configured(m)
 	case dialect.InputAudio:
-		s.input.add(m.Bytes, at)
+		s.said(m.Bytes, at.size(), at)
 	case dialect.Leave:
 		s.leave(at.First)
 	default:

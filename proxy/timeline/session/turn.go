@@ -148,7 +148,7 @@ func (s *Session) asked(t *turn, a *ask) {
 	}
 	t.b.Asked(a.source, a.mono(), off)
 	if !a.server {
-		t.b.AddBytes(a.at.size(), 0)
+		t.b.Message(a.at.size(), a.at.Last, a.at.End)
 	}
 	for _, m := range a.also {
 		t.b.Also(m.name, m.mono)

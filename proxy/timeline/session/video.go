@@ -24,7 +24,7 @@ func (q *queries) client(m *dialect.Message, at Span) {
 		q.current.b.Cancelled(at.First, "client")
 	}
 	if m.Bytes > 0 {
-		q.s.input.add(m.Bytes, at)
+		q.s.said(m.Bytes, 0, at) // the message's own bytes are what asks
 	}
 	q.s.wait(&ask{source: string(m.Type), at: at, input: q.s.takeInput()})
 }

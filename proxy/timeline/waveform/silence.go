@@ -49,10 +49,6 @@ func (s *silence) add(w window) {
 	s.end = place{w.from.chunk, w.from.frame + int64(w.n)}
 }
 
-// heardFrames returns how many frames lie between the first and the last of what is
-// heard.
-func (s *silence) heardFrames() int64 { return s.end.frame - s.start.frame }
-
 // findings judges silence in seconds against its bounds.
 func (s *silence) findings(cfg *Config, rate int, frames int64, whole bool) []Finding {
 	names := []string{"leading_silence", "inner_silence", "trailing_silence"}

@@ -270,13 +270,14 @@ func (s *Stream) decode(at place, x []int16, p []byte, c int) {
 // silentBelow is the silence threshold as a value.
 func (s *Stream) silentBelow() float64 { return amplitude(s.cfg.SilenceDBFS) }
 
-// Heard returns the seconds from the first to the last of what is heard, pauses
-// within included; false where nothing is.
-func (s *Stream) Heard() (seconds float64, ok bool) {
+// Heard returns the sample frames ahead of what is heard and those up to its end,
+// pauses within included, and the rate in Hz that seconds are reckoned with: 0 where
+// nothing is heard.
+func (s *Stream) Heard() (first, behind int64, rate int) {
 	if !s.levels.silence.heard || s.rate <= 0 {
-		return 0, false
+		return 0, 0, 0
 	}
-	return float64(s.levels.silence.heardFrames()) / float64(s.rate), true
+	return s.levels.silence.start.frame, s.levels.silence.end.frame, s.rate
 }
 
 // Zero reports whether every sample so far, but for less than the last 5 ms, is

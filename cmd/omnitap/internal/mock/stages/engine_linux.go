@@ -16,6 +16,7 @@ import (
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/stages/message"
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/stages/record"
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/stages/shm"
+	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/stages/thread"
 )
 
 // patience is how long a child may take to end before it is killed.
@@ -53,6 +54,7 @@ type Engine struct {
 	stages  []*proc
 	ready   chan int // stage numbers
 	watch   sync.WaitGroup
+	monitor func() // ends thread.Monitor
 
 	// life is held for reading while the plane is used, so that Close waits for it.
 	life   sync.RWMutex
@@ -73,7 +75,7 @@ func Start(ctx context.Context, cfg Config) (*Engine, error) {
 	cfg = cfg.withDefaults()
 	e := &Engine{
 		cfg: cfg, spawn: newSpawner(), ready: make(chan int, 2*len(Names)),
-		flights: map[string]*flight{}, issued: map[uint64]struct{}{},
+		flights: map[string]*flight{}, issued: map[uint64]struct{}{}, monitor: thread.Monitor(),
 	}
 	err := e.start(ctx)
 	if err != nil {
@@ -267,6 +269,7 @@ func (e *Engine) Close() error {
 		errs = append(errs, os.RemoveAll(e.dir))
 	}
 	e.spawn.stop()
+	e.monitor()
 	return errors.Join(append(errs, e.truth.Close())...)
 }
 

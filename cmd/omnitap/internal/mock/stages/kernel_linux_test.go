@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -342,4 +343,58 @@ func pss(b *testing.B, pid int) (kb int64) {
 		}
 	}
 	return kb
+}
+
+// A stage whose step lasts, with all its threads in calls, has a monitor that looks after
+// them: see thread.Monitor. The runtime starts it first of all threads.
+func TestMonitorSleepsShortly(t *testing.T) {
+	r := start(t, Config{Steps: [3]time.Duration{time.Minute, time.Minute, time.Minute}, Busy: -1})
+	r.submit(t.Context(), r.request("-long", 2, 4))
+	// It is awake more often about the start of threads, and then hardly at all.
+	started := time.Now()
+	eventually(func() bool { return time.Since(started) > time.Second })
+	const enough = 10 // a second
+	for i, pid := range append(r.PIDs(), r.TrackerPID()) {
+		first := 0
+		for _, tid := range threads(t, pid) {
+			if tid != pid && (first == 0 || tid < first) {
+				first = tid
+			}
+		}
+		wakes := func() int { return wakeups(t, pid, first) }
+		began, since := time.Now(), wakes()
+		eventually(func() bool { return time.Since(began) > time.Second || wakes() >= since+enough })
+		if n := wakes() - since; n < enough {
+			t.Errorf("process %d of %v and the tracker: the monitor woke %d times in a second", i, Names, n)
+		}
+	}
+}
+
+// threads are the threads of a process.
+func threads(t *testing.T, pid int) (tids []int) {
+	t.Helper()
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if tid, err := strconv.Atoi(e.Name()); err == nil {
+			tids = append(tids, tid)
+		}
+	}
+	return tids
+}
+
+// wakeups is how often a thread has waited so far.
+func wakeups(t *testing.T, pid, tid int) (n int) {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/status", pid, tid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(b), "\nvoluntary_ctxt_switches:")
+	if _, err := fmt.Sscan(rest, &n); err != nil {
+		t.Fatalf("%s: %v", b, err)
+	}
+	return n
 }

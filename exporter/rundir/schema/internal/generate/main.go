@@ -1,5 +1,5 @@
-// Command generate writes the JSON Schemas of requests.jsonl, sessions.jsonl and
-// quality.jsonl to the files that it is given.
+// Command generate writes the JSON Schemas of requests.jsonl, sessions.jsonl,
+// quality.jsonl and events.jsonl to the files that it is given.
 package main
 
 import (
@@ -21,7 +21,7 @@ func main() {
 
 func run(args []string) int {
 	if len(args) != len(lines) {
-		fmt.Fprintln(os.Stderr, "usage: generate REQUESTS SESSIONS QUALITY")
+		fmt.Fprintln(os.Stderr, "usage: generate REQUESTS SESSIONS QUALITY EVENTS")
 		return 2
 	}
 	for i, l := range lines {
@@ -47,6 +47,7 @@ var lines = []line{
 	{"requests.jsonl", reflect.TypeFor[timeline.Record]()},
 	{"sessions.jsonl", reflect.TypeFor[timeline.Session]()},
 	{"quality.jsonl", reflect.TypeFor[timeline.QualityLine]()},
+	{"events.jsonl", reflect.TypeFor[timeline.Event]()},
 }
 
 // generate returns a schema as it is committed.
@@ -60,15 +61,22 @@ func generate(l line) ([]byte, error) {
 	s := reflector.ReflectFromType(record)
 	s.Title = "omnitap " + l.file + ", one line"
 	s.Description = "A value that was not measured is null, and its dotted name is a key of unmeasured with the reason."
+	if record == reflect.TypeFor[timeline.Event]() {
+		s.Description = "What does not apply to an event is null, or left out. The words of event, and which keys each has, stand in README.md."
+	}
 	for _, t := range structs(record, nil) {
 		definition, ok := s.Definitions[t.Name()]
+		if scalar(t) {
+			continue
+		}
 		if !ok {
 			return nil, fmt.Errorf("type %s has no definition", t.Name())
 		}
 		allowNull(definition, t)
 	}
-	version, _ := s.Definitions[record.Name()].Properties.Get("schema")
-	version.Const = timeline.Schema
+	if version, ok := s.Definitions[record.Name()].Properties.Get("schema"); ok {
+		version.Const = timeline.Schema
+	}
 	text, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return nil, err
@@ -76,8 +84,18 @@ func generate(l line) ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
-// enumerate gives the types that have a fixed set of values.
+// scalar reports whether a struct type is one value in JSON.
+func scalar(t reflect.Type) bool { return t == reflect.TypeFor[timeline.Number]() }
+
+// enumerate gives the types that have a fixed set of values, and those that write
+// themselves.
 func enumerate(t reflect.Type) *jsonschema.Schema {
+	switch {
+	case scalar(t):
+		return orNull(&jsonschema.Schema{Type: "integer"})
+	case t == reflect.TypeFor[timeline.Text]():
+		return orNull(&jsonschema.Schema{Type: "string"})
+	}
 	if t != reflect.TypeFor[timeline.State]() {
 		return nil
 	}

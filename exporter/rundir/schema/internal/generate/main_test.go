@@ -12,7 +12,7 @@ import (
 
 // The committed schema is the one that the types give now.
 func TestCommittedSchema(t *testing.T) {
-	for i, committed := range [][]byte{schema.Requests, schema.Sessions, schema.Quality} {
+	for i, committed := range [][]byte{schema.Requests, schema.Sessions, schema.Quality, schema.Events} {
 		got, err := generate(lines[i])
 		if err != nil {
 			t.Fatal(err)
@@ -25,7 +25,7 @@ func TestCommittedSchema(t *testing.T) {
 
 func TestRun(t *testing.T) {
 	dir := t.TempDir()
-	files := []string{filepath.Join(dir, "requests.json"), filepath.Join(dir, "sessions.json"), filepath.Join(dir, "quality.json")}
+	files := []string{filepath.Join(dir, "requests.json"), filepath.Join(dir, "sessions.json"), filepath.Join(dir, "quality.json"), filepath.Join(dir, "events.json")}
 	if rc := run(files); rc != 0 {
 		t.Errorf("run = %d, want 0", rc)
 	}
@@ -42,7 +42,7 @@ func TestRun(t *testing.T) {
 	if rc := run(nil); rc != 2 {
 		t.Errorf("run without a file = %d, want 2", rc)
 	}
-	if rc := run([]string{filepath.Join(files[0], "x"), files[1], files[2]}); rc != 1 {
+	if rc := run([]string{filepath.Join(files[0], "x"), files[1], files[2], files[3]}); rc != 1 {
 		t.Errorf("run below a file = %d, want 1", rc)
 	}
 }
