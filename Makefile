@@ -29,12 +29,16 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: clients ## download the modules and build the Python environment of the test clients
+setup: clients collector ## download the modules; build the Python environment of the test clients, and the Collector of the tests
 	go mod download
 
 .PHONY: clients
 clients:
 	@testdata/clients/install.sh
+
+.PHONY: collector
+collector: ## a real OpenTelemetry Collector for the tests, built once into the cache
+	@testdata/collector/install.sh
 
 .PHONY: build
 build: ## build bin/omnitap; without the driver's library its functions are looked up only where it is there (lazy)
@@ -63,10 +67,10 @@ lint: ## go vet, golangci-lint, module tidiness
 	go mod tidy -diff
 
 # Packages whose tests measure times: one at a time, behind the others.
-MEASURING := /cmd/omnitap$$|/proxy$$|/proxy/tap$$|/exporter/(join|twin)$$|/probes$$|/probes/(kernel|shm|zmq|pipe|socket|cuda|sched|proc)$$
+MEASURING := /cmd/omnitap$$|/exporter/prometheus$$|/proxy$$|/proxy/tap$$|/exporter/(join|twin)$$|/probes$$|/probes/(kernel|shm|zmq|pipe|socket|cuda|sched|proc)$$
 
 .PHONY: test
-test: clients ## all tests with the race detector; needs gcc, curl, nginx, npm, Chromium and Python 3.11 or 3.12
+test: clients collector ## all tests with the race detector; needs gcc, curl, nginx, npm, Chromium, Prometheus and Python 3.11 or 3.12
 	@for c in gcc curl nginx node; do command -v $$c >/dev/null || { echo "make test: $$c is missing" >&2; exit 1; }; done
 	@export OMNITAP_CLIENTS=$(clients_python); \
 	measuring=$$(go list $(PKG) | grep -E '$(MEASURING)' || true); others=$$(go list $(PKG) | grep -vE '$(MEASURING)' || true); \
@@ -111,7 +115,7 @@ fuzz: ## run every fuzz target for FUZZTIME
 
 .PHONY: bench
 bench: ## benchmarks: readers, probes (as root), join, and relays side by side: BENCH, BENCHTIME, RELAYTIME, COUNT
-	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) ./proxy/... ./probes/... ./exporter/join/... ./exporter/verify/...
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) ./proxy/... ./probes/... ./exporter/join/... ./exporter/verify/... ./exporter/prometheus/... ./exporter/resources/...
 	go test -run '^$$' -bench '$(BENCH)' -benchtime $(RELAYTIME) -count $(COUNT) ./cmd/omnitap
 
 .PHONY: bench-once

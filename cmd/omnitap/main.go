@@ -15,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/omnitap/omnitap/cmd/omnitap/internal/monitor"
+
 	"github.com/spf13/cobra"
 
 	fake "github.com/omnitap/omnitap/cmd/omnitap/internal/mock/stages"
@@ -65,6 +67,7 @@ func main() {
 		return
 	}
 	raiseHeapFloor()
+	_ = monitor.Keep() // until the end
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -99,6 +102,6 @@ func newRoot(a *app) *cobra.Command {
 	root.SetOut(a.out)
 	root.SetErr(a.errOut)
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(serveCmd(a), demoCmd(a), mockCmd(a), checkCmd(a), runCmd(a), calibrateCmd(a), verifyCmd(a), compareCmd(a), reportCmd(a), replayCmd(a), joinCmd(a))
+	root.AddCommand(serveCmd(a), demoCmd(a), mockCmd(a), checkCmd(a), runCmd(a), calibrateCmd(a), verifyCmd(a), compareCmd(a), reportCmd(a), replayCmd(a), joinCmd(a), exportCmd(a))
 	return root
 }

@@ -31,6 +31,10 @@ func (s *service) State() prometheus.State {
 			Name: "rundir", Dropped: uint64(st.Requests.LostLines + st.Events.LostLines + st.Sessions.LostLines + st.Quality.LostLines),
 		})
 	}
+	if s.telemetry != nil {
+		st := s.telemetry.Stats()
+		out.Exporters = append(out.Exporters, prometheus.Exporter{Name: "otlp", Dropped: uint64(st.Records.Lost()), Queued: new(int(st.Records.Pending))})
+	}
 	if s.stages != nil {
 		out.RecordsWaiting = s.stages.held()
 		probed(&out, s.stages.set.Status())

@@ -24,6 +24,7 @@ import (
 	"github.com/omnitap/omnitap/exporter/nodes"
 	"github.com/omnitap/omnitap/exporter/prometheus"
 	"github.com/omnitap/omnitap/exporter/rundir"
+	"github.com/omnitap/omnitap/exporter/telemetry"
 	"github.com/omnitap/omnitap/probes"
 	"github.com/omnitap/omnitap/proxy"
 	"github.com/omnitap/omnitap/proxy/tap"
@@ -41,6 +42,8 @@ type serveFlags struct {
 	// meta adds what a run knows to its directory, phases tags its records; nil for none.
 	meta   func(*rundir.Meta)
 	phases *phases
+	// exported sends records to OpenTelemetry, where the environment asks for it.
+	exported bool
 	// switched has probes come and go while requests are served.
 	switched bool
 }
@@ -175,6 +178,8 @@ type service struct {
 	runID    string
 	node     string
 	metrics  *prometheus.Sink // nil without an admin listener
+	// telemetry is nil where the environment asks for none.
+	telemetry *telemetry.Exporter
 }
 
 func newRunID() string {
@@ -226,6 +231,14 @@ func (a *app) assemble(ctx context.Context, s *service, f *serveFlags, node stri
 			return exitWith(exitUsage, err)
 		}
 		sinks = append(sinks, s.metrics)
+	}
+	if f.exported {
+		if s.telemetry, err = s.newTelemetry(ctx); err != nil {
+			return exitWith(exitUsage, err)
+		}
+		if s.telemetry != nil {
+			sinks = append(sinks, s.telemetry)
+		}
 	}
 	kept := f.Out != "" || len(extra) > 0
 	cfg := proxy.Config{
@@ -381,6 +394,7 @@ func (s *service) run(ctx context.Context) error {
 		st, detaching := s.sw.detach(context.WithoutCancel(ctx))
 		s.last, err = &st, errors.Join(err, detaching)
 	}
+	s.hushTelemetry(ctx)
 	if s.out != nil {
 		err = errors.Join(err, s.out.Topology(s.topology()))
 		if s.closing != nil {
@@ -448,6 +462,8 @@ type health struct {
 	Dropped   int64    `json:"analysis_dropped_bytes"`
 	Faults    int64    `json:"reader_faults"`
 	Steps     int64    `json:"clock_steps"`
+	// Telemetry is what became of what was offered to OpenTelemetry, null where it is off.
+	Telemetry *telemetry.Stats `json:"telemetry"`
 	// Stages is the state of the stage probes, or why there are none.
 	Stages   *probes.Status `json:"stages"`
 	Unprobed string         `json:"stages_missing,omitempty"`
@@ -465,6 +481,9 @@ func (s *service) health() health {
 	if lag, ok := s.server.Lag(); ok {
 		h.ReadLagMS = new(float64(lag) / 1e6)
 	}
+	if s.telemetry != nil {
+		h.Telemetry = new(s.telemetry.Stats())
+	}
 	h.Unprobed = s.unprobed
 	if s.stages != nil {
 		h.Stages = new(s.stages.set.Status())
@@ -478,6 +497,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 		ctx, cancel = context.WithTimeout(ctx, f.duration)
 		defer cancel()
 	}
+	f.exported = true
 	s, err := a.build(ctx, f)
 	if err != nil {
 		return err

@@ -48,7 +48,7 @@ func TestOffsetWithinUncertainty(t *testing.T) {
 		base, ppm := rng.Int64N(1e15)-5e14, rng.Float64()*1000-500
 		truth := func(at int64) int64 { return base + int64(float64(at)*ppm/1e6) }
 		var samples []Sample
-		var boot = "mine"
+		boot := "mine"
 		for at := int64(1e9); at < 60e9; at += 2e9 {
 			there, back := rng.Int64N(5e6), rng.Int64N(5e6)
 			came := at + there + truth(at+there)

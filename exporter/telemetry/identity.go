@@ -21,11 +21,11 @@ type Parents interface {
 	OfSession(*timeline.Session) (traceparent, tracestate string)
 }
 
-// noParents knows of none.
-type noParents struct{}
+// told is the trace context that records and sessions hold themselves.
+type told struct{}
 
-func (noParents) OfRecord(*timeline.Record) (parent, state string)   { return "", "" }
-func (noParents) OfSession(*timeline.Session) (parent, state string) { return "", "" }
+func (told) OfRecord(r *timeline.Record) (parent, state string)   { return r.Traceparent, "" }
+func (told) OfSession(s *timeline.Session) (parent, state string) { return s.Traceparent, "" }
 
 // key makes the ids of sessions and turns. They are derived, not drawn: a turn links to
 // its session before that has a span, a session to turns whose records come after it, and

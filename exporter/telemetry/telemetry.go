@@ -45,7 +45,7 @@ type Config struct {
 	Log *slog.Logger
 	// Queue bounds the spans that wait ahead of the SDK's batcher: 8192, about 20 MiB.
 	Queue int
-	// Parents knows the trace context of clients; nil for none.
+	// Parents knows the trace context of clients; nil for what records hold.
 	Parents Parents
 
 	key  *key          // of ids, drawn where nil
@@ -126,7 +126,7 @@ func (x *Exporter) route(cfg Config, res *resource.Resource, to sdktrace.SpanExp
 	if cfg.key != nil {
 		k = *cfg.key
 	}
-	var parents Parents = noParents{}
+	var parents Parents = told{}
 	if cfg.Parents != nil {
 		parents = cfg.Parents
 	}

@@ -8,7 +8,7 @@ package verify
 var why = map[string]string{
 	"schema": "", "run_id": "", "run_phase": "", "attempt": "", "session_id": "", "request_id": "",
 
-	"node": told, "request_id_source": told, "server_request_id": told, "connection_id": told, "turn": told, "flow": told, "dialect": told,
+	"node": told, "request_id_source": told, "server_request_id": told, "traceparent": told, "connection_id": told, "turn": told, "flow": told, "dialect": told,
 	"dialect_variant": told, "method": told, "path": told, "status": told, "model": told, "input_chars": told, "modalities[]": told,
 	"stream": told, "t_in_source": told, "stamp": told, "text_unit": told, "declared_tokens": told, "analysis": told, "analysis_reason": told,
 	"retry_of": told, "warnings[]": told, "unmeasured.*": told, "terminal.reason": told, "terminal.by": told, "terminal.evidence": told,

@@ -400,6 +400,7 @@ func (s *requestSide) Head(h *http1.Head, end int64) http1.Expect {
 	x.reqOver = h.Length() > int64(c.cfg.MaxRequest) // gather nothing that will be too much
 	x.method = h.Method
 	x.b.Request(h.Method, path, x.contentType, h.Value("X-Request-Id"))
+	x.b.Trace(h.Value("Traceparent"))
 	x.keepHead(h)
 	if h.Method == http.MethodConnect || h.Has("Connection", "upgrade") {
 		x.upgrade = strings.ToLower(h.Value("Upgrade"))

@@ -44,7 +44,7 @@ func newTunnel(c *Conn, x *exchange, h *http1.Head) (t *tunnel, err error) {
 	t = &tunnel{c: c, up: x.startUp, down: x.startDown}
 	opened, upgraded := x.b.Opened()
 	info := session.Info{
-		Method: x.method, Path: x.b.Path(), RequestID: x.b.RequestID(), Source: x.b.IDSource(),
+		Method: x.method, Path: x.b.Path(), RequestID: x.b.RequestID(), Source: x.b.IDSource(), Traceparent: x.b.Traceparent(),
 		Opened: opened, Upgraded: upgraded, Replay: c.replay, Compression: short(accepted),
 	}
 	t.ses = session.New(&c.cfg.Timeline, c.identify(c.count-1), info, c.sink, c.cfg.sessions)

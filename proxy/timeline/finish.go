@@ -175,7 +175,7 @@ func (b *Builder) settle() {
 func (b *Builder) record() *Record {
 	r := &Record{
 		Schema: Schema, RunID: b.id.RunID, Node: b.id.Node, RequestID: b.requestID, RequestIDSource: b.idSource,
-		ServerRequestID: str(b.serverID), ConnectionID: b.id.ConnectionID, Attempt: 1,
+		ServerRequestID: str(b.serverID), Traceparent: b.traceparent, ConnectionID: b.id.ConnectionID, Attempt: 1,
 		Flow: b.flow(), Dialect: b.dialectName(), DialectVariant: str(b.variant()),
 		Method: str(b.method), Path: str(b.path), Model: str(b.model), Modalities: b.request.Modalities,
 		TInSource: str("request"), Stamp: "read", Analysis: b.analysis, AnalysisReason: str(b.analysisReason),

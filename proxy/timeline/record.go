@@ -21,6 +21,9 @@ type Record struct {
 	RequestIDSource string `json:"request_id_source"`
 	// ServerRequestID is the id the server uses, as the answer tells it.
 	ServerRequestID *string `json:"server_request_id"`
+	// Traceparent is the client's trace context (W3C Trace Context, section 3.2), of a turn
+	// that of the request that opened its session; absent where there is none that is valid.
+	Traceparent string `json:"traceparent,omitempty"`
 
 	ConnectionID uint64  `json:"connection_id"`
 	SessionID    *string `json:"session_id"`

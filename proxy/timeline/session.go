@@ -13,6 +13,8 @@ type Session struct {
 	// ServerSessionID is the server's own name, Resumed one that was taken up again.
 	ServerSessionID *string `json:"server_session_id"`
 	Resumed         *string `json:"resumed"`
+	// Traceparent is the client's trace context, as a record has it.
+	Traceparent string `json:"traceparent,omitempty"`
 
 	Flow           string  `json:"flow"`
 	Dialect        string  `json:"dialect"`

@@ -23,6 +23,8 @@ type Turn struct {
 	ServerID string
 	// RequestID and Source name the turn and say where that name comes from.
 	RequestID, Source string
+	// Traceparent is that of the request that opened the session, empty for none.
+	Traceparent string
 	// Rate is the sample rate of bare samples as the session's description or its
 	// dialect has it, 0 for unknown; RateFrom says which. Nominal says that it is
 	// known to be wrong at times.
@@ -36,6 +38,7 @@ func NewTurn(cfg *Config, id Identity, sink Sink, t Turn) *Builder {
 	b := New(cfg, id, sink, 0, 0)
 	b.turn = &t
 	b.requestID, b.idSource = t.RequestID, t.Source
+	b.traceparent = t.Traceparent
 	b.method, b.path, b.status, b.serverID, b.model = t.Method, t.Path, 101, t.ServerID, t.Model
 	b.dialect = t.Dialect
 	b.request.Modalities, b.request.Format = t.Modalities, t.Format

@@ -16,7 +16,7 @@ func (s *Session) line(mono int64) *timeline.Session {
 	server, variant := s.dialect()
 	r := &timeline.Session{
 		Schema: timeline.Schema, RunID: s.id.RunID, Node: s.id.Node, SessionID: s.info.RequestID, ConnectionID: s.id.ConnectionID,
-		ServerSessionID: text(c.serverID), Resumed: text(c.resumed), Flow: s.flow, Dialect: server, DialectVariant: text(variant),
+		ServerSessionID: text(c.serverID), Resumed: text(c.resumed), Traceparent: s.info.Traceparent, Flow: s.flow, Dialect: server, DialectVariant: text(variant),
 		Path: text(s.info.Path), Model: text(s.model), OpenedMonoNS: s.info.Opened, UpgradedMonoNS: s.info.Upgraded,
 		DurationMS: float64(s.over0(mono)-s.info.Upgraded) / 1e6, IdleMS: float64(max(c.idle, s.over0(mono)-c.lastAt)) / 1e6,
 		Turns: s.begun, States: c.states, Listens: c.listens,

@@ -29,6 +29,8 @@ type Info struct {
 	Method, Path string
 	// RequestID names the session and its turns; Source says whose name it is.
 	RequestID, Source string
+	// Traceparent is the client's trace context, valid or empty.
+	Traceparent string
 	// Opened is the stamp of the request's first byte, Upgraded of the answer's.
 	Opened, Upgraded int64
 	// Compression is what was negotiated, empty for none.

@@ -102,7 +102,7 @@ func (s *Session) begin(a *ask, key, serverID string) *turn {
 	t.b = timeline.NewTurn(s.cfg, s.id, s.sink, timeline.Turn{
 		Session: s.info.RequestID, N: t.n, Flow: s.flow, Dialect: server, Variant: variant,
 		Method: s.info.Method, Path: s.info.Path, Model: s.model, Modalities: modes, Format: s.format,
-		ServerID: serverID, RequestID: id, Source: s.info.Source, Rate: rate, RateFrom: from, Nominal: nominal,
+		ServerID: serverID, RequestID: id, Source: s.info.Source, Traceparent: s.info.Traceparent, Rate: rate, RateFrom: from, Nominal: nominal,
 	})
 	t.b.Now(s.now)
 	if s.ends.unread != "" {

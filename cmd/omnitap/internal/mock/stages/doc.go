@@ -29,7 +29,8 @@
 // the sockets lie in a folder of their own; no model runs, a step burns a share of its
 // time on the CPU and blocks for the rest; a stage starts in milliseconds and tells
 // nothing in a log; a connection's greeting comes in one piece and READY has its
-// properties in any order; a thread is a connection's, not a ZMQ context's.
+// properties in any order; a thread is a connection's, not a ZMQ context's; a timer wakes
+// each process 20 times a second, see monitor.Keep.
 //
 // Only Linux has it; elsewhere Start returns errors.ErrUnsupported.
 package stages

@@ -12,11 +12,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/omnitap/omnitap/cmd/omnitap/internal/monitor"
+
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/stages/child"
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/stages/message"
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/stages/record"
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/stages/shm"
-	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/stages/thread"
 )
 
 // patience is how long a child may take to end before it is killed.
@@ -54,7 +55,7 @@ type Engine struct {
 	stages  []*proc
 	ready   chan int // stage numbers
 	watch   sync.WaitGroup
-	monitor func() // ends thread.Monitor
+	monitor func() // ends monitor.Keep
 
 	// life is held for reading while the plane is used, so that Close waits for it.
 	life   sync.RWMutex
@@ -75,7 +76,7 @@ func Start(ctx context.Context, cfg Config) (*Engine, error) {
 	cfg = cfg.withDefaults()
 	e := &Engine{
 		cfg: cfg, spawn: newSpawner(), ready: make(chan int, 2*len(Names)),
-		flights: map[string]*flight{}, issued: map[uint64]struct{}{}, monitor: thread.Monitor(),
+		flights: map[string]*flight{}, issued: map[uint64]struct{}{}, monitor: monitor.Keep(),
 	}
 	err := e.start(ctx)
 	if err != nil {

@@ -346,7 +346,7 @@ func pss(b *testing.B, pid int) (kb int64) {
 }
 
 // A stage whose step lasts, with all its threads in calls, has a monitor that looks after
-// them: see thread.Monitor. The runtime starts it first of all threads.
+// them: see monitor.Keep. The runtime starts it first of all threads.
 func TestMonitorSleepsShortly(t *testing.T) {
 	r := start(t, Config{Steps: [3]time.Duration{time.Minute, time.Minute, time.Minute}, Busy: -1})
 	r.submit(t.Context(), r.request("-long", 2, 4))

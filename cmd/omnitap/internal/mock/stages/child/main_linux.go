@@ -11,11 +11,12 @@ import (
 	"runtime/debug"
 	"syscall"
 
+	"github.com/omnitap/omnitap/cmd/omnitap/internal/monitor"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/stages/record"
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/stages/shm"
-	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock/stages/thread"
 )
 
 // init keeps a stage's main goroutine on the main thread, where the engine loop of the
@@ -49,7 +50,7 @@ func run(text string) error {
 	// What a terminal sends goes to the parent too, which stops the stages in order.
 	signal.Ignore(syscall.SIGINT, syscall.SIGHUP)
 	debug.SetGCPercent(50)
-	defer thread.Monitor()()
+	defer monitor.Keep()()
 	if s.Tracker {
 		return track(s)
 	}

@@ -1,15 +1,17 @@
-package thread
+// Package monitor keeps Go's runtime from sleeping through a stop of the world. It does
+// nothing else.
+package monitor
 
 import (
 	"sync"
 	"time"
 )
 
-// monitorEvery bounds the sleep of the runtime's monitor.
-const monitorEvery = 50 * time.Millisecond
+// every bounds the sleep of the runtime's monitor.
+const every = 50 * time.Millisecond
 
-// Monitor bounds for how long the runtime's monitor thread (sysmon) sleeps, until the
-// returned function is called. Every process of the server calls it.
+// Keep bounds for how long the runtime's monitor thread (sysmon) sleeps, until the
+// returned function is called. Every process of ours calls it.
 //
 // From Go 1.26 on a thread that enters a system call at the moment in which the world is
 // to be stopped can be overlooked: it looks for the stop ahead of being marked as in a
@@ -19,11 +21,11 @@ const monitorEvery = 50 * time.Millisecond
 // for its next message so held up a stage, and all behind it, for just that minute. The
 // monitor sleeps no longer than to the next timer, that of a channel only where somebody
 // waits for it: so this timer is one with a function.
-func Monitor() (stop func()) {
+func Keep() (stop func()) {
 	m := &monitor{}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.timer = time.AfterFunc(monitorEvery, m.again)
+	m.timer = time.AfterFunc(every, m.again)
 	return m.stop
 }
 
@@ -37,7 +39,7 @@ func (m *monitor) again() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.over {
-		m.timer.Reset(monitorEvery)
+		m.timer.Reset(every)
 	}
 }
 
