@@ -24,7 +24,7 @@ import (
 // the exchanges counts.
 const (
 	clockEvery = 2 * time.Second
-	clockAsks  = 4
+	clockAsks  = 8
 )
 
 // agent watches the stages of this machine for a relay on another one. It keeps its raw

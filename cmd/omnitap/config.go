@@ -11,6 +11,7 @@ import (
 
 	"github.com/omnitap/omnitap/exporter/prometheus"
 	"github.com/omnitap/omnitap/exporter/twin"
+	"github.com/omnitap/omnitap/exporter/upstream"
 	"github.com/omnitap/omnitap/probes"
 	"github.com/omnitap/omnitap/proxy/tap"
 )
@@ -53,6 +54,9 @@ type fileConfig struct {
 	Tap       tap.Config  `yaml:"tap"`
 	// Stages are the stage probes' settings.
 	Stages probes.Config `yaml:"stages"`
+	// Resources and UpstreamMetrics are what `omnitap run` measures beside its requests.
+	Resources       resourcesConfig `yaml:"resources"`
+	UpstreamMetrics upstream.Config `yaml:"upstream_metrics"`
 	// Prometheus is of GET /metrics on the admin listener.
 	Prometheus prometheus.Config `yaml:"prometheus"`
 }

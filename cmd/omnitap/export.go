@@ -15,17 +15,22 @@ func exportCmd(a *app) *cobra.Command {
 	var o convert.Options
 	format := ""
 	cmd := &cobra.Command{
-		Use:   "export --format perfetto|parquet|csv DIR…",
+		Use:   "export --format perfetto|parquet|csv DIR [PART…]…",
 		Short: "write run directories as a Perfetto trace, or as tables in Parquet or CSV",
 		Long: "export writes what other tools read: a trace for ui.perfetto.dev and trace_processor, or a\n" +
 			"folder of flat tables (runs, requests, stages, transfers, path, events, sessions, quality)\n" +
 			"for DuckDB, pandas, ClickHouse, Spark.\n\n" +
 			"A run that was cut off or damaged is written as far as it is whole; what cannot be used is\n" +
-			"named on standard error, and the exit code is then 1.",
+			"named on standard error, and the exit code is then 1. What agents saw of a run on other\n" +
+			"machines comes behind its directory, and is joined with it.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Format = convert.Format(format)
-			return a.export(cmd.Context(), args, o)
+			dirs, gone, err := a.joinedDirs(args)
+			if err != nil {
+				return err
+			}
+			return errors.Join(a.export(cmd.Context(), dirs, o), gone())
 		},
 	}
 	fl := cmd.Flags()

@@ -55,6 +55,35 @@ func (a *app) withParts(dirs []string, use func(dir string) error) (err error) {
 	return use(dir)
 }
 
+// joinedDirs are run directories, each joined with the parts behind it. gone removes what
+// was made for that.
+func (a *app) joinedDirs(dirs []string) (all []string, gone func() error, err error) {
+	groups, err := splitParts(dirs)
+	if err != nil {
+		return nil, nil, exitWith(exitUsage, err)
+	}
+	tmp := ""
+	gone = func() error { return nil }
+	for i, g := range groups {
+		if len(g) == 1 {
+			all = append(all, g[0])
+			continue
+		}
+		if tmp == "" {
+			if tmp, err = os.MkdirTemp("", "omnitap-join-"); err != nil {
+				return nil, nil, exitWith(exitEnvironment, fmt.Errorf("making a folder to join in: %w", err))
+			}
+			gone = func() error { return os.RemoveAll(tmp) }
+		}
+		dir := filepath.Join(tmp, fmt.Sprint(i))
+		if err := a.joinParts(g[0], g[1:], dir); err != nil {
+			return nil, nil, errors.Join(err, gone())
+		}
+		all = append(all, dir)
+	}
+	return all, gone, nil
+}
+
 // splitParts parts directories into runs and, behind each, what agents saw of it.
 func splitParts(dirs []string) (groups [][]string, err error) {
 	for _, d := range dirs {

@@ -141,9 +141,9 @@ func TestNodes(t *testing.T) {
 			}
 		}
 	}
-	wantTruth(t, truth, recs)
-	wantNode(t, joined)
+	wantTruth(t, truth, recs, wantNode(t, joined))
 	t.Run("report", func(t *testing.T) { wantReported(t, dir, joined) })
+	t.Run("export", func(t *testing.T) { wantExported(t, dir) })
 	t.Run("deaf", func(t *testing.T) { wantDeaf(t, dir) })
 	t.Run("bad", func(t *testing.T) { wantRefused(t, dir) })
 }
@@ -164,8 +164,8 @@ func recordsIn(t testing.TB, dir string) (list []*timeline.Record) {
 }
 
 // wantTruth compares the first output of each stage with the stage's own account of it,
-// which is on the kernel's clock.
-func wantTruth(t testing.TB, dir string, recs []*timeline.Record) {
+// which is on the kernel's clock, within what the joined run says of its clock.
+func wantTruth(t testing.TB, dir string, recs []*timeline.Record, sure int64) {
 	t.Helper()
 	compared := 0
 	for _, name := range fake.Names {
@@ -186,8 +186,8 @@ func wantTruth(t testing.TB, dir string, recs []*timeline.Record) {
 				}
 				compared++
 				x := &rec.Transfers[i]
-				if off := l.MonoNS + ahead*1e9 - x.StartNS; off < -1e6 || off > 200e6 || x.EndNS == nil || *x.EndNS < l.MonoNS+ahead*1e9-1e6 {
-					t.Errorf("%s: chunk %d of %s began %d ns before its sender was done", rec.RequestID, l.Chunk, name, off)
+				if off := l.MonoNS + ahead*1e9 - x.StartNS; off < -sure || off > 200e6 || x.EndNS == nil || *x.EndNS < l.MonoNS+ahead*1e9-sure {
+					t.Errorf("%s: chunk %d of %s began %d ns before its sender was done: %+v, truth %s", rec.RequestID, l.Chunk, name, off, x, line)
 				}
 			}
 		}
@@ -199,7 +199,7 @@ func wantTruth(t testing.TB, dir string, recs []*timeline.Record) {
 
 // wantNode: the events of stages name their machine, all others the relay's; the offset is
 // in topology.json, within what it says of itself.
-func wantNode(t testing.TB, dir string) {
+func wantNode(t testing.TB, dir string) (sure int64) {
 	t.Helper()
 	run, err := rundir.Read(dir)
 	if err != nil {
@@ -225,11 +225,13 @@ func wantNode(t testing.TB, dir string) {
 	if len(top.Parts) != 1 || top.Parts[0].OffsetNS == nil || top.Parts[0].UncertaintyNS == nil {
 		t.Fatalf("parts: %+v", top.Parts)
 	}
-	off, sure := *top.Parts[0].OffsetNS-ahead*1e9, *top.Parts[0].UncertaintyNS
+	sure = *top.Parts[0].UncertaintyNS
+	off := *top.Parts[0].OffsetNS - ahead*1e9
 	t.Logf("the clock is off by %d ns, and said to be sure within %d", off, sure)
 	if off > sure || -off > sure || sure > 20e6 {
 		t.Errorf("the clock is off by %d ns, and said to be sure within %d", off, sure)
 	}
+	return sure
 }
 
 // wantReported: report joins for itself, and says the same of it.
@@ -244,6 +246,18 @@ func wantReported(t *testing.T, dir, joined string) {
 	b, _ := json.Marshal(two[1])
 	if string(a) != string(b) || len(a) < 500 {
 		t.Errorf("report says of the joined run\n%s\nand of the parts\n%s", a, b)
+	}
+}
+
+// wantExported: export joins for itself, too.
+func wantExported(t *testing.T, dir string) {
+	out := filepath.Join(t.TempDir(), "csv")
+	mustRun(t, "export", "--format", "csv", "--out", out, filepath.Join(dir, "run"), filepath.Join(dir, "part"))
+	if n := strings.Count(readFile(t, filepath.Join(out, "stages.csv")), "\n"); n != 1+3*3 {
+		t.Errorf("%d lines of stages", n)
+	}
+	if code, _, errOut := runApp(t, "export", "--format", "csv", "--out", out+"2", filepath.Join(dir, "part")); code != exitUsage || !strings.Contains(errOut, "comes first") {
+		t.Errorf("a part alone: exit %d: %s", code, errOut)
 	}
 }
 

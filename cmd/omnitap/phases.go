@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/omnitap/omnitap/exporter/energy"
 	"github.com/omnitap/omnitap/exporter/experiment"
 	"github.com/omnitap/omnitap/exporter/rundir"
 	"github.com/omnitap/omnitap/proxy/tap"
@@ -38,7 +39,9 @@ type phases struct {
 	// several at once phases may overlap: requests are not heard of in the order of t_in.
 	span map[string]rundir.RunPhase
 	so   experiment.Progress
-	of   map[string][]begun // requests under way, by id
+	// audio is the seconds of sound of the measured phase's successes.
+	audio float64
+	of    map[string][]begun // requests under way, by id
 }
 
 // begun is a request that has begun: which one it is, counted from 1, and its phase.
@@ -149,6 +152,8 @@ func (p *phases) Record(r *timeline.Record) {
 		p.so.Ended++
 		if c.Terminal.State != timeline.Success {
 			p.so.Failed++
+		} else if c.AudioS != nil {
+			p.audio += *c.AudioS
 		}
 		if c.Terminal.State == timeline.WorkerLost {
 			p.so.WorkerLost++
@@ -159,6 +164,18 @@ func (p *phases) Record(r *timeline.Record) {
 	if tell {
 		p.progress(p.far(tap.Monotonic()))
 	}
+}
+
+// spent is the measured phase, its successes, and the seconds of sound that they brought,
+// nil for none.
+func (p *phases) spent() (w energy.Window, successes int, audio *float64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.span[phaseMeasured]
+	if p.audio > 0 {
+		audio = new(p.audio)
+	}
+	return energy.Window{FromNS: s.StartNS, ToNS: s.EndNS}, p.so.Ended - p.so.Failed, audio
 }
 
 // far is how far the measured phase has come at a time.

@@ -9,7 +9,7 @@ import (
 )
 
 func reportCmd(a *app) *cobra.Command {
-	asJSON := false
+	asJSON, generator := false, ""
 	cmd := &cobra.Command{
 		Use:   "report DIR [PART…]",
 		Short: "tables of a run directory, with what agents saw of it on other machines",
@@ -23,10 +23,14 @@ func reportCmd(a *app) *cobra.Command {
 				if !run.Closed {
 					_, _ = fmt.Fprintln(a.errOut, "omnitap: the run was not closed: it may be running, or a crash ended it")
 				}
+				if generator != "" {
+					return a.views(run, generator, asJSON)
+				}
 				return exitWith(exitEnvironment, runTables(a.out, run, asJSON))
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().StringVar(&generator, "generator", "", "result file of the load generator (vllm bench serve, AIPerf): one table of what it, the wire and the server tell")
 	return cmd
 }

@@ -182,6 +182,7 @@ type measurement struct {
 	relay  *service
 	base   string         // the relay's address for clients
 	info   rundir.RunInfo // what became of it
+	beside *beside        // nil ahead of the load
 }
 
 func (m *measurement) run(ctx context.Context) error {
@@ -349,5 +350,8 @@ func (m *measurement) describe(w *rundir.Writer) {
 	w.SetRun(func(r *rundir.RunInfo) {
 		r.State, r.Reason, r.Child, r.Phases = m.info.State, m.info.Reason, m.info.Child, m.ph.spans()
 		m.around.account(r, m.q.e.ForeignCoresLimit)
+		if m.beside != nil {
+			m.beside.describe(r)
+		}
 	})
 }

@@ -39,6 +39,7 @@ func (m *measurement) load(ctx context.Context) error {
 	watched := make(chan error, 1)
 	go func() { watched <- m.around.watch(watching) }()
 
+	m.beside = m.beginBeside(limited)
 	err := m.drive(limited)
 	why, isStop := errors.AsType[stopped](context.Cause(limited))
 	switch {
@@ -51,6 +52,7 @@ func (m *measurement) load(ctx context.Context) error {
 	default:
 		m.info.State, err = "complete", nil
 	}
+	m.beside.end(ctx)
 	quiet()
 	if err := <-watched; err != nil {
 		m.relay.log.Warn("foreign CPU use was not measured", "error", err)

@@ -291,7 +291,8 @@ func TestRunWhole(t *testing.T) {
 	}
 	wantMode(t, r.dir, fs.ModeDir|0o500)
 	names, err := filepath.Glob(filepath.Join(r.dir, "*"))
-	if err != nil || len(names) != 8 { // no logs, no calibration, no resources
+	wantBeside(t, r.dir, info)
+	if err != nil || len(names) != 10 { // no logs, no calibration
 		t.Errorf("%q, %v", names, err)
 	}
 	for _, name := range names {

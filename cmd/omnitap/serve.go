@@ -103,8 +103,9 @@ func (f *serveFlags) merge(cmd *cobra.Command) error {
 		return err
 	}
 	f.Stages = c.Stages
-	if f.Prometheus = c.Prometheus; f.Prometheus.Validate() != nil {
-		return f.Prometheus.Validate()
+	f.Prometheus, f.Resources, f.UpstreamMetrics = c.Prometheus, c.Resources, c.UpstreamMetrics
+	if err := errors.Join(f.Prometheus.Validate(), f.Resources.validate(), f.UpstreamMetrics.Validate()); err != nil {
+		return err
 	}
 	if err := f.Stages.Validate(); err != nil {
 		return err
@@ -178,6 +179,8 @@ type service struct {
 	runID    string
 	node     string
 	metrics  *prometheus.Sink // nil without an admin listener
+	// upstreamTLS is what the server's certificate is held to, nil for the system's.
+	upstreamTLS *tls.Config
 	// telemetry is nil where the environment asks for none.
 	telemetry *telemetry.Exporter
 }
@@ -251,6 +254,7 @@ func (a *app) assemble(ctx context.Context, s *service, f *serveFlags, node stri
 	if err := f.tls(&cfg); err != nil {
 		return exitWith(exitUsage, err)
 	}
+	s.upstreamTLS = cfg.UpstreamTLS
 	var behind timeline.Sink = sinks
 	if f.phases != nil {
 		f.phases.next = sinks

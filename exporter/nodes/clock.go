@@ -37,7 +37,29 @@ func NewClock(samples []Sample) *Clock {
 			c.knots[n-1] = *s
 		}
 	}
+	c.prune()
 	return c
+}
+
+// prune takes out knots that are less sure than the line between their neighbours, the
+// least sure first.
+func (c *Clock) prune() {
+	order := make([]int64, 0, len(c.knots)) // moments, since places change
+	byUncertainty := slices.Clone(c.knots)
+	slices.SortStableFunc(byUncertainty, func(a, b Sample) int { return cmp.Compare(b.UncertaintyNS, a.UncertaintyNS) })
+	for i := range byUncertainty {
+		order = append(order, byUncertainty[i].MonoNS)
+	}
+	for _, at := range order {
+		i, _ := slices.BinarySearchFunc(c.knots, at, func(s Sample, at int64) int { return cmp.Compare(s.MonoNS, at) })
+		if i == 0 || i+1 >= len(c.knots) || c.knots[i].Same {
+			continue
+		}
+		a, b := &c.knots[i-1], &c.knots[i+1]
+		if c.knots[i].UncertaintyNS > max(a.UncertaintyNS, b.UncertaintyNS)+parted(min(at-a.MonoNS, b.MonoNS-at), betweenPPM) {
+			c.knots = slices.Delete(c.knots, i, i+1)
+		}
+	}
 }
 
 // At returns what is added to the asker's clock at mono for the peer's, and how far that

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"github.com/omnitap/omnitap/exporter/energy"
 	"os"
 	"path/filepath"
 )
@@ -46,6 +47,12 @@ type RunInfo struct {
 	// says why.
 	Calibration   *CalibrationRef `json:"calibration"`
 	NoCalibration string          `json:"calibration_unmeasured,omitempty"`
+	// Resources says what was sampled beside the requests, at what cost, and what was not.
+	Resources json.RawMessage `json:"resources,omitempty"`
+	// Energy is what the cards took over the measured part (contract section 3), null where
+	// that was not measured: NoEnergy says why.
+	Energy   *energy.Result `json:"energy"`
+	NoEnergy string         `json:"energy_unmeasured,omitempty"`
 }
 
 // Experiment names the experiment of a run.

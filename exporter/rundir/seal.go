@@ -33,7 +33,7 @@ const (
 // parts are the names of contract section 8, sorted, SHA256SUMS left out.
 var parts = []string{
 	CalibrationFile, EventsFile, ExperimentFile, MetadataFile, QualityFile, RequestsFile,
-	"resources.parquet", SessionsFile, StderrFile, StdoutFile, TopologyFile,
+	"resources.parquet", SessionsFile, StderrFile, StdoutFile, TopologyFile, "upstream_metrics.jsonl",
 }
 
 // nextSums becomes SHA256SUMS by a rename.
