@@ -73,7 +73,7 @@ func (m *measurement) beginBeside(ctx context.Context) *beside {
 func (b *beside) note(what string, err error) {
 	if err != nil {
 		b.notes = append(b.notes, what+": "+err.Error())
-		b.m.relay.log.Info("not measured: "+what, "error", err)
+		b.m.relay.log.Info("not measured", "what", what, "error", err)
 	}
 }
 

@@ -236,6 +236,7 @@ func wantNode(t testing.TB, dir string) (sure int64) {
 
 // wantReported: report joins for itself, and says the same of it.
 func wantReported(t *testing.T, dir, joined string) {
+	t.Helper()
 	var two [2]report.Report
 	for i, args := range [][]string{{joined}, {filepath.Join(dir, "run"), filepath.Join(dir, "part")}} {
 		if err := json.Unmarshal([]byte(mustRun(t, append([]string{"report", "--json"}, args...)...)), &two[i]); err != nil {
@@ -251,6 +252,7 @@ func wantReported(t *testing.T, dir, joined string) {
 
 // wantExported: export joins for itself, too.
 func wantExported(t *testing.T, dir string) {
+	t.Helper()
 	out := filepath.Join(t.TempDir(), "csv")
 	mustRun(t, "export", "--format", "csv", "--out", out, filepath.Join(dir, "run"), filepath.Join(dir, "part"))
 	if n := strings.Count(readFile(t, filepath.Join(out, "stages.csv")), "\n"); n != 1+3*3 {
@@ -263,6 +265,7 @@ func wantExported(t *testing.T, dir string) {
 
 // wantDeaf: an agent whose clock is not known is left out, by name, and nothing is guessed.
 func wantDeaf(t *testing.T, dir string) {
+	t.Helper()
 	out := filepath.Join(dir, "deafened")
 	code, _, errOut := runApp(t, "join", "--out", out, filepath.Join(dir, "run"), filepath.Join(dir, "deaf"))
 	t.Cleanup(func() { _ = os.Chmod(out, 0o700) })
@@ -279,6 +282,7 @@ func wantDeaf(t *testing.T, dir string) {
 
 // wantRefused: what cannot be joined is refused with the reason.
 func wantRefused(t *testing.T, dir string) {
+	t.Helper()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	empty := t.TempDir()
 	for _, tt := range []struct {

@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"sync"
 	"syscall"
 
@@ -66,9 +67,11 @@ func main() {
 	if fake.Main() { // a stage process of the fake server
 		return
 	}
-	raiseHeapFloor()
+	floor := heapFloor()
 	_ = monitor.Keep() // until the end
-	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+	code := run(os.Args[1:], os.Stdout, os.Stderr)
+	runtime.KeepAlive(floor)
+	os.Exit(code)
 }
 
 // run is main without the process around it.

@@ -199,7 +199,7 @@ func (a *app) build(ctx context.Context, f *serveFlags, extra ...timeline.Sink) 
 	if err := s.listen(ctx, f); err != nil {
 		return nil, err
 	}
-	if err := a.assemble(ctx, s, f, s.node, extra); err != nil {
+	if err := a.assemble(ctx, s, f, extra); err != nil {
 		_ = s.listener.Close()
 		if s.admin != nil {
 			_ = s.admin.Close()
@@ -212,17 +212,17 @@ func (a *app) build(ctx context.Context, f *serveFlags, extra ...timeline.Sink) 
 	return s, nil
 }
 
-// assemble makes what stands behind the listener.
-func (a *app) assemble(ctx context.Context, s *service, f *serveFlags, node string, extra []timeline.Sink) (err error) {
-	sinks := fanOut(extra)
+// sinks are where records go: the run directory, the log, metrics, OpenTelemetry.
+func (a *app) sinks(ctx context.Context, s *service, f *serveFlags, extra []timeline.Sink) (sinks fanOut, err error) {
+	sinks = fanOut(extra)
 	if f.Out != "" {
-		meta := rundir.Meta{RunID: s.runID, Node: node, Upstream: f.Upstream, Config: f.fileConfig, Logger: s.log}
+		meta := rundir.Meta{RunID: s.runID, Node: s.node, Upstream: f.Upstream, Config: f.fileConfig, Logger: s.log}
 		if f.meta != nil {
 			f.meta(&meta)
 		}
 		s.out, err = rundir.Create(f.Out, meta)
 		if err != nil {
-			return exitWith(codeOf(err), err)
+			return nil, exitWith(codeOf(err), err)
 		}
 		sinks = append(sinks, runSink{s.out})
 	}
@@ -231,21 +231,30 @@ func (a *app) assemble(ctx context.Context, s *service, f *serveFlags, node stri
 	}
 	if s.admin != nil {
 		if s.metrics, err = s.newMetrics(f.Prometheus); err != nil {
-			return exitWith(exitUsage, err)
+			return nil, exitWith(exitUsage, err)
 		}
 		sinks = append(sinks, s.metrics)
 	}
 	if f.exported {
 		if s.telemetry, err = s.newTelemetry(ctx); err != nil {
-			return exitWith(exitUsage, err)
+			return nil, exitWith(exitUsage, err)
 		}
 		if s.telemetry != nil {
 			sinks = append(sinks, s.telemetry)
 		}
 	}
+	return sinks, nil
+}
+
+// assemble makes what stands behind the listener.
+func (a *app) assemble(ctx context.Context, s *service, f *serveFlags, extra []timeline.Sink) error {
+	sinks, err := a.sinks(ctx, s, f, extra)
+	if err != nil {
+		return err
+	}
 	kept := f.Out != "" || len(extra) > 0
 	cfg := proxy.Config{
-		Upstream: f.Upstream, Correlation: proxy.Correlation(f.Correlation), Drain: f.Drain, RunID: s.runID, Node: node,
+		Upstream: f.Upstream, Correlation: proxy.Correlation(f.Correlation), Drain: f.Drain, RunID: s.runID, Node: s.node,
 		Log: s.log,
 	}
 	if f.DeadlineAction == "abort" {

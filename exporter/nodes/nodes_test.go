@@ -127,7 +127,7 @@ func TestTimeNamespace(t *testing.T) {
 
 // TestShift: every number of a process in an event belongs to its part afterwards.
 func TestShift(t *testing.T) {
-	for p := event.Probe(0); p < 64; p++ {
+	for p := range event.Probe(64) {
 		e := event.Event{MonoNS: 100, EnterNS: 50, PID: 7, TID: 8, Probe: p, Args: [5]int64{11, 12, 13, 14, 15}}
 		Shift(&e, 3, 1000)
 		if e.MonoNS != 1100 || e.EnterNS != 1050 {

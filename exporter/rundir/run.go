@@ -4,9 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"github.com/omnitap/omnitap/exporter/energy"
 	"os"
 	"path/filepath"
+
+	"github.com/omnitap/omnitap/exporter/energy"
 )
 
 // Names of the files that `omnitap run` adds (contract section 8).
