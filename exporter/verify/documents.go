@@ -143,8 +143,13 @@ func (v *verifier) energy(file, path string, tree any, depth int) {
 	}
 }
 
-// isEnergy tells amounts of energy by name and unit.
+// isEnergy tells amounts of energy by name and unit. What a baseline was taken off of
+// (net_j) may lie below 0.
 func isEnergy(key string) bool {
+	switch key {
+	case "total_j", "counter_j", "power_j":
+		return true
+	}
 	if !strings.Contains(key, "energy") {
 		return false
 	}

@@ -332,10 +332,10 @@ func TestToleranceNear(t *testing.T) {
 
 func TestIsEnergy(t *testing.T) {
 	got := map[string]bool{}
-	for _, key := range []string{"energy_j", "gpu_energy_mj", "energy", "energy_change", "power_w", "energy_idle_w", "energy_wh"} {
+	for _, key := range []string{"energy_j", "gpu_energy_mj", "energy", "energy_change", "power_w", "energy_idle_w", "energy_wh", "total_j", "counter_j", "net_j"} {
 		got[key] = isEnergy(key)
 	}
-	want := map[string]bool{"energy_j": true, "gpu_energy_mj": true, "energy": true, "energy_change": false, "power_w": false, "energy_idle_w": false, "energy_wh": true}
+	want := map[string]bool{"energy_j": true, "gpu_energy_mj": true, "energy": true, "energy_change": false, "power_w": false, "energy_idle_w": false, "energy_wh": true, "total_j": true, "counter_j": true, "net_j": false}
 	if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
 		t.Error(d)
 	}
