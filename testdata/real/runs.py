@@ -228,10 +228,12 @@ def judge(a: argparse.Namespace, r: transfers.Report, out: pathlib.Path, runs: d
     whole = sum(grew.values())
     r.that(whole > 2 * a.slow, f"TTFA grew by {whole:.0f} ms only")
     mine = sum(v for k, v in grew.items() if "talker.compute" in k)
-    r.that(0.8 * whole <= mine <= 1.2 * whole, f"talker.compute grew by {mine:.0f} of {whole:.0f} ms")
+    # A slower talker waits for less: what the thinker decodes meanwhile is no longer on the way, and its gap shrinks.
+    shrunk = -sum(v for k, v in grew.items() if v < 0)
+    r.that(0.8 * whole <= mine <= 1.2 * (whole + shrunk), f"talker.compute grew by {mine:.0f} of {whole:.0f} ms, others shrank by {shrunk:.0f}")
     for k, v in sorted(grew.items(), key=lambda kv: -abs(kv[1])):
         r.table.append(f"| {k} | {before.get(k, 0):.1f} → {after.get(k, 0):.1f} ms | {v:+.1f} ms |")
-        r.that("talker.compute" in k or abs(v) <= 0.2 * whole, f"{k} changed by {v:+.0f} ms, TTFA by {whole:+.0f}")
+        r.that("talker.compute" in k or v <= 0.1 * whole, f"{k} grew by {v:+.0f} ms, TTFA by {whole:+.0f}")
     c = subprocess.run([a.omnitap, "compare", "--gate", "ttfa_p50 <= +5%", *map(str, runs["A"]), "--", *map(str, runs["B"])], capture_output=True, text=True)
     print(c.stdout + c.stderr)
     head = c.stdout.splitlines()[:1]
