@@ -240,7 +240,7 @@ func TestNoServer(t *testing.T) {
 	base := "http://" + l.Addr().String()
 	for name, plan := range map[string]Plan{"closed": {Requests: 100000, Concurrency: 4}, "open": {Requests: 100000, Rate: 5000}, "few": {Requests: 2, Concurrency: 1}} {
 		got, err := Run(t.Context(), base, Demo(), plan, "p")
-		if err == nil || !strings.HasPrefix(err.Error(), "none of") || !strings.Contains(err.Error(), "refused") || len(got.Sent) > 2*maxRefused {
+		if err == nil || !strings.HasPrefix(err.Error(), "none of") || !strings.Contains(err.Error(), "refused") || len(got.Sent) > 20*maxRefused { // an open load has many under way
 			t.Errorf("%s: %d sent, %v", name, len(got.Sent), err)
 		}
 	}
