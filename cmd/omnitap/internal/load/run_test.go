@@ -206,8 +206,8 @@ func TestBadAnswers(t *testing.T) {
 		status       int
 		err          string
 	}{
-		{"a refusal is an answer", "HTTP/1.1 429 Busy\r\nContent-Length: 2\r\n\r\nno", nothing, 429, ""},
-		{"a redirect is not followed", "HTTP/1.1 307 There\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n", nothing, 307, ""},
+		{"a refusal is an answer", "HTTP/1.1 429 Busy\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno", nothing, 429, ""},
+		{"a redirect is not followed", "HTTP/1.1 307 There\r\nLocation: http://127.0.0.1:1/\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", nothing, 307, ""},
 		{"nothing", "", nothing, 0, "the connection was closed before the answer"},
 		{"half of a chunked body", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nsk-se\r\n", nothing, 200, "the answer broke off"},
 		{"half of a length", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nsk-se", nothing, 200, "the answer broke off"},
