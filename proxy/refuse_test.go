@@ -35,6 +35,7 @@ func TestC61WhyNamesWhoseFaultItIs(t *testing.T) {
 		{"refused", dial(syscall.ECONNREFUSED), "connect_refused", "ECONNREFUSED", false},
 		{"reset", dial(syscall.ECONNRESET), "connect_reset", "ECONNRESET", false},
 		{"timeout", dial(syscall.ETIMEDOUT), "connect_timeout", "ETIMEDOUT", false},
+		{"our own limit", &net.OpError{Op: "dial", Net: "tcp", Err: context.DeadlineExceeded}, "connect_timeout", "", false},
 		{"no route", dial(syscall.EHOSTUNREACH), "unreachable", "EHOSTUNREACH", false},
 		{"no net", dial(syscall.ENETUNREACH), "unreachable", "ENETUNREACH", false},
 		{"anything else", errors.New("x"), "connect_failed", "", false},
