@@ -75,6 +75,8 @@ func newRunner(base string, set Set, plan Plan, prefix string) (*runner, error) 
 		transport: &http.Transport{
 			DialContext: (&net.Dialer{}).DialContext, DisableCompression: true, // bytes are counted as they come
 			MaxIdleConns: MaxUnderWay, MaxIdleConnsPerHost: MaxUnderWay, IdleConnTimeout: idleTime,
+			// one that is just being given back is waited for: 0, of an open loop, is no bound
+			MaxConnsPerHost: plan.Concurrency,
 			ReadBufferSize: 16 << 10, WriteBufferSize: 16 << 10,
 		},
 	}, nil

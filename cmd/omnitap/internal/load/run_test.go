@@ -128,8 +128,7 @@ func TestWhatIsSent(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreReused: hardly more of them than requests under way. One that is just
-// being given back is not yet there for the next request, which opens another.
+// TestConnectionsAreReused: no more of them than requests under way.
 func TestConnectionsAreReused(t *testing.T) {
 	var opened atomic.Int64
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("x")) }))
@@ -143,8 +142,8 @@ func TestConnectionsAreReused(t *testing.T) {
 	if _, err := Run(t.Context(), s.URL, Demo(), Plan{Requests: 300, Concurrency: 3}, "p"); err != nil {
 		t.Fatal(err)
 	}
-	if n := opened.Load(); n > 30 {
-		t.Errorf("%d connections for 300 requests, 3 at a time", n)
+	if n := opened.Load(); n > 3 {
+		t.Errorf("%d connections for 3 at a time", n)
 	}
 }
 
@@ -241,7 +240,7 @@ func TestNoServer(t *testing.T) {
 	base := "http://" + l.Addr().String()
 	for name, plan := range map[string]Plan{"closed": {Requests: 100000, Concurrency: 4}, "open": {Requests: 100000, Rate: 5000}, "few": {Requests: 2, Concurrency: 1}} {
 		got, err := Run(t.Context(), base, Demo(), plan, "p")
-		if err == nil || !strings.HasPrefix(err.Error(), "none of") || !strings.Contains(err.Error(), "refused") || len(got.Sent) > 20*maxRefused { // an open load has many under way
+		if err == nil || !strings.HasPrefix(err.Error(), "none of") || !strings.Contains(err.Error(), "refused") || len(got.Sent) > 2*maxRefused {
 			t.Errorf("%s: %d sent, %v", name, len(got.Sent), err)
 		}
 	}

@@ -22,8 +22,12 @@ var (
 // buffers hold what is read of an answer.
 var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
-// send sends one request and reads its answer to the end. It writes to sent[i] alone.
+// send sends one request and reads its answer to the end. It writes to sent[i] alone. One
+// that comes to be sent only when the run is over is not sent.
 func (r *runner) send(ctx context.Context, stop context.CancelCauseFunc, i int) {
+	if ctx.Err() != nil {
+		return
+	}
 	r.label(i)
 	s := &r.sent[i]
 	ctx, cancel := context.WithTimeoutCause(ctx, r.plan.timeout(), errTimeout)
