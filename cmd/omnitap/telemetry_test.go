@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -14,72 +13,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
-	collectormetrics "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
-	collectortrace "go.opentelemetry.io/proto/otlp/collector/trace/v1"
-	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
-	"google.golang.org/protobuf/proto"
-
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock"
+	"github.com/omnitap/omnitap/exporter/telemetry/otlptest"
 )
-
-// store is where a Collector sends what it was sent: OTLP over HTTP.
-type store struct {
-	mu      sync.Mutex // protects what follows
-	spans   []*tracepb.Span
-	metrics map[string]bool
-}
-
-func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var body io.Reader = r.Body
-	if r.Header.Get("Content-Encoding") == "gzip" {
-		z, err := gzip.NewReader(r.Body)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		body = z
-	}
-	text, err := io.ReadAll(body)
-	if err == nil {
-		err = s.take(r.URL.Path, text)
-	}
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-	}
-}
-
-func (s *store) take(path string, text []byte) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch path {
-	case "/v1/traces":
-		var x collectortrace.ExportTraceServiceRequest
-		if err := proto.Unmarshal(text, &x); err != nil {
-			return err
-		}
-		for _, rs := range x.ResourceSpans {
-			for _, ss := range rs.ScopeSpans {
-				s.spans = append(s.spans, ss.Spans...)
-			}
-		}
-	case "/v1/metrics":
-		var x collectormetrics.ExportMetricsServiceRequest
-		if err := proto.Unmarshal(text, &x); err != nil {
-			return err
-		}
-		for _, rm := range x.ResourceMetrics {
-			for _, sm := range rm.ScopeMetrics {
-				for _, m := range sm.Metrics {
-					s.metrics[m.Name] = true
-				}
-			}
-		}
-	}
-	return nil
-}
 
 // collectorProgram is the real Collector.
 func collectorProgram(t testing.TB) string {
@@ -150,7 +88,7 @@ service:
 func TestCollector(t *testing.T) {
 	for _, protocol := range []string{"http/protobuf", "grpc"} {
 		t.Run(strings.ReplaceAll(protocol, "/", " "), func(t *testing.T) {
-			s := &store{metrics: map[string]bool{}}
+			s := &otlptest.Store{}
 			behind := httptest.NewServer(s)
 			defer behind.Close()
 			httpAt, grpcAt := startCollector(t, behind.URL)
@@ -159,25 +97,16 @@ func TestCollector(t *testing.T) {
 			h := exportThrough(t, asked, map[string]string{
 				"OTEL_EXPORTER_OTLP_ENDPOINT": "http://" + at, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol, "OTEL_METRIC_EXPORT_INTERVAL": "500",
 			})
-			t.Cleanup(func() {
-				if t.Failed() {
-					t.Logf("%d spans, metrics %v; health %+v", len(s.spans), s.metrics, h.Telemetry)
-				}
-			})
 			waitCase(t, "all to arrive", func() bool {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				return len(s.spans) >= asked && s.metrics["gen_ai.server.time_to_first_token"] && s.metrics["omnitap.time_to_first_audio"]
+				return len(s.Spans()) >= asked && s.Metric("gen_ai.server.time_to_first_token") && s.Metric("omnitap.time_to_first_audio")
 			})
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if len(s.spans) != asked {
-				t.Errorf("%d spans of %d", len(s.spans), asked)
+			spans := s.Spans()
+			if len(spans) != asked {
+				t.Errorf("%d spans of %d", len(spans), asked)
 			}
-			for i, x := range s.spans {
-				if x.Name != "chat" || fmt.Sprintf("%x", x.TraceId) != traceID || fmt.Sprintf("%x", x.ParentSpanId) != parentID ||
-					x.EndTimeUnixNano <= x.StartTimeUnixNano || len(x.Events) < 2 {
-					t.Errorf("span %d: %v", i, x)
+			for i, x := range spans {
+				if x.Name != "chat" || x.TraceID != traceID || x.ParentID != parentID || x.EndNS <= x.StartNS || x.Events < 2 {
+					t.Errorf("span %d: %+v", i, x)
 				}
 			}
 			if h.Telemetry == nil || h.Telemetry.Records.Offered != asked {

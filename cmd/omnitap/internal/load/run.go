@@ -77,7 +77,7 @@ func newRunner(base string, set Set, plan Plan, prefix string) (*runner, error) 
 			MaxIdleConns: MaxUnderWay, MaxIdleConnsPerHost: MaxUnderWay, IdleConnTimeout: idleTime,
 			// one that is just being given back is waited for: 0, of an open loop, is no bound
 			MaxConnsPerHost: plan.Concurrency,
-			ReadBufferSize: 16 << 10, WriteBufferSize: 16 << 10,
+			ReadBufferSize:  16 << 10, WriteBufferSize: 16 << 10,
 		},
 	}, nil
 }
