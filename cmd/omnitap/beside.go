@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -55,7 +56,9 @@ type beside struct {
 	stop    context.CancelFunc
 	running sync.WaitGroup
 	idle    energy.Window
-	notes   []string
+
+	mu    sync.Mutex // protects notes: the cards' goroutine has one, too
+	notes []string
 }
 
 // beginBeside starts it, and returns when the baseline has been taken.
@@ -69,11 +72,20 @@ func (m *measurement) beginBeside(ctx context.Context) *beside {
 	return b
 }
 
-// note keeps why something is not measured.
+// note keeps why something is not measured, and says so.
 func (b *beside) note(what string, err error) {
 	if err != nil {
+		b.keep(what, err)
+		b.m.relay.log.Warn("not measured", "what", what, "error", err)
+	}
+}
+
+// keep keeps it without a word: many servers tell no metrics.
+func (b *beside) keep(what string, err error) {
+	if err != nil {
+		b.mu.Lock()
 		b.notes = append(b.notes, what+": "+err.Error())
-		b.m.relay.log.Info("not measured", "what", what, "error", err)
+		b.mu.Unlock()
 	}
 }
 
@@ -116,9 +128,7 @@ func (b *beside) scrape(ctx, running context.Context) (err error) {
 	}
 	clock := func() (mono, wall int64) { return tap.Monotonic(), time.Now().UnixNano() }
 	b.scraper = upstream.New(c, b.m.f.Upstream, b.file, upstream.Options{Clock: clock, TLS: b.m.relay.upstreamTLS, Log: b.m.relay.log})
-	if err := b.scraper.Before(ctx); err != nil {
-		return err
-	}
+	b.keep("the server's metrics ahead of the load", b.scraper.Before(ctx))
 	b.running.Go(func() { b.scraper.Run(running) })
 	return nil
 }
@@ -168,7 +178,7 @@ func (b *beside) card(ctx context.Context) bool {
 // end stops it when the load is over and the relay has drained.
 func (b *beside) end(ctx context.Context) {
 	if b.scraper != nil {
-		b.note("the server's metrics behind the load", b.scraper.After(context.WithoutCancel(ctx)))
+		b.keep("the server's metrics behind the load", b.scraper.After(context.WithoutCancel(ctx)))
 	}
 	b.stop()
 	b.running.Wait()
@@ -192,7 +202,9 @@ type besideInfo struct {
 // describe writes what was spent into a run's metadata: energy over the measured part,
 // where there was a card.
 func (b *beside) describe(r *rundir.RunInfo) {
-	info := besideInfo{Notes: b.notes}
+	b.mu.Lock()
+	info := besideInfo{Notes: slices.Clone(b.notes)}
+	b.mu.Unlock()
 	if b.out != nil {
 		info.File = new(b.out.Stats())
 	}

@@ -29,6 +29,9 @@ func joinCmd(a *app) *cobra.Command {
 			if err := a.joinParts(args[0], args[1:], out); err != nil {
 				return err
 			}
+			if err := rundir.Seal(out); err != nil {
+				return exitWith(exitUnusable, fmt.Errorf("sealing %s: %w", out, err))
+			}
 			_, _ = fmt.Fprintln(a.out, out)
 			return nil
 		},
@@ -39,20 +42,15 @@ func joinCmd(a *app) *cobra.Command {
 
 // withParts has use read a directory: the first one itself, or where parts follow it, one
 // that they are joined into and that is gone afterwards.
-func (a *app) withParts(dirs []string, use func(dir string) error) (err error) {
-	if len(dirs) == 1 {
-		return use(dirs[0])
-	}
-	tmp, err := os.MkdirTemp("", "omnitap-join-")
+func (a *app) withParts(dirs []string, use func(dir string) error) error {
+	all, gone, err := a.joinedDirs(dirs)
 	if err != nil {
-		return exitWith(exitEnvironment, fmt.Errorf("making a folder to join in: %w", err))
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
-	dir := filepath.Join(tmp, "run")
-	if err := a.joinParts(dirs[0], dirs[1:], dir); err != nil {
 		return err
 	}
-	return use(dir)
+	if len(all) != 1 {
+		return errors.Join(exitWith(exitUsage, fmt.Errorf("%s is no agent's part: one run at a time", all[1])), gone())
+	}
+	return errors.Join(use(all[0]), gone())
 }
 
 // joinedDirs are run directories, each joined with the parts behind it. gone removes what
@@ -99,7 +97,8 @@ func splitParts(dirs []string) (groups [][]string, err error) {
 	return groups, nil
 }
 
-// joinParts makes the run directory out.
+// joinParts makes the run directory out, closed and not sealed: of a sealed one, which
+// may be for a moment alone, nobody but root can remove anything.
 func (a *app) joinParts(dir string, parts []string, out string) (err error) {
 	run, err := rundir.Read(dir)
 	if err != nil {
@@ -126,10 +125,7 @@ func (a *app) joinParts(dir string, parts []string, out string) (err error) {
 	}
 	j := newPartsJoin(p, w)
 	err = j.run(run)
-	if err = errors.Join(err, w.Topology(p.topology()), w.Close()); err == nil {
-		err = rundir.Seal(out)
-	}
-	if err != nil {
+	if err = errors.Join(err, w.Topology(p.topology()), w.Close()); err != nil {
 		return exitWith(exitUnusable, fmt.Errorf("joining %s: %w", strings.Join(parts, ", "), err))
 	}
 	if left := j.complaints(); left != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -245,9 +246,60 @@ func wantReported(t *testing.T, dir, joined string) {
 	}
 	a, _ := json.Marshal(two[0])
 	b, _ := json.Marshal(two[1])
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	mustRun(t, "report", filepath.Join(dir, "run"), filepath.Join(dir, "part"))
+	if left, err := os.ReadDir(tmp); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	if code, _, errOut := runApp(t, "report", filepath.Join(dir, "run"), joined); code != exitUsage || !strings.Contains(errOut, "one run at a time") {
+		t.Errorf("two runs: exit %d: %s", code, errOut)
+	}
+	asNobody(t, dir)
 	if string(a) != string(b) || len(a) < 500 {
 		t.Errorf("report says of the joined run\n%s\nand of the parts\n%s", a, b)
 	}
+}
+
+// asNobody has somebody who is not root report on parts: what is made for it is removed.
+func asNobody(t *testing.T, dir string) {
+	t.Helper()
+	const nobody = 65534
+	open := t.TempDir() // t.TempDir's own folders are root's
+	if err := errors.Join(os.CopyFS(filepath.Join(open, "x"), os.DirFS(dir)), os.Mkdir(filepath.Join(open, "tmp"), 0o777), os.Chmod(filepath.Join(open, "tmp"), 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	err := filepath.WalkDir(open, func(path string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Chown(path, nobody, nobody))
+	})
+	for at := open; err == nil && len(at) > 1; at = filepath.Dir(at) {
+		if info, e := os.Stat(at); e == nil && info.Mode()&0o005 != 0o005 {
+			mode := info.Mode()
+			err = os.Chmod(at, mode|0o005)
+			t.Cleanup(func() { _ = os.Chmod(at, mode) })
+		}
+	}
+	program := filepath.Join(open, "omnitap")
+	if err := errors.Join(err, copyFile(os.Args[0], program, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, "report", filepath.Join(open, "x", "run"), filepath.Join(open, "x", "part"))
+	cmd.Env = append(os.Environ(), "TMPDIR="+filepath.Join(open, "tmp"))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("as nobody: %v\n%s", err, out)
+	}
+	if left, err := os.ReadDir(filepath.Join(open, "tmp")); err != nil || len(left) > 0 {
+		t.Errorf("nobody leaves %v, %v", left, err)
+	}
+}
+
+func copyFile(from, to string, mode fs.FileMode) error {
+	b, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, b, mode)
 }
 
 // wantExported: export joins for itself, too.
