@@ -40,9 +40,11 @@ func (f field) Value(base reflect.Value) reflect.Value {
 	return base.MapIndex(reflect.ValueOf(&f.name).Elem())
 }
 
+// node is a column's. A list or map is optional whatever the column says: appendTexts writes
+// it as one.
 func node(c *column.Column) parquet.Node {
 	n := leaf(c.Kind)
-	if c.Nullable {
+	if c.Nullable || c.Kind == column.List || c.Kind == column.Map {
 		return parquet.Optional(n)
 	}
 	return n
