@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"github.com/omnitap/omnitap/exporter/join"
 	"github.com/omnitap/omnitap/exporter/nodes"
 	"github.com/omnitap/omnitap/probes/event"
+	"github.com/omnitap/omnitap/proxy/timeline"
 )
 
 // parts are what agents saw, read side by side in the time of one node.
@@ -22,6 +24,7 @@ type partReader struct {
 	part  *nodes.Part
 	index int // in the process table of all parts
 	clock *nodes.Clock
+	sure  int64  // its worst uncertainty over the part, nanoseconds
 	why   string // where the clock is not known: nothing of it is joined
 
 	file    *os.File
@@ -53,6 +56,9 @@ func openParts(node string, dirs []string) (*parts, error) {
 			r.why = fmt.Sprintf("the clock of node %s is not known: %v", part.Agent.Node, err)
 		} else if err := r.open(); err != nil {
 			return nil, errors.Join(err, p.close())
+		} else {
+			a := &part.Agent
+			r.sure = r.clock.Worst(a.Start.MonoNS, cmp.Or(a.End, &a.Start).MonoNS)
 		}
 		p.list = append(p.list, r)
 		p.all = append(p.all, r.processes()...)
@@ -149,6 +155,23 @@ func (p *parts) unknown() (why []string) {
 	return why
 }
 
+// unsure says how far times of a request's stages may be off, for each machine whose clock
+// is another one.
+func (p *parts) unsure(r *timeline.Record) (why []string) {
+	for _, part := range p.list {
+		at := slices.IndexFunc(r.Stages, func(s timeline.Stage) bool {
+			return cmp.Or(s.Node, r.Node) == part.part.Agent.Node
+		})
+		if at < 0 {
+			continue
+		}
+		if part.sure > 0 {
+			why = append(why, fmt.Sprintf("times of node %s are sure within %.3f ms", part.part.Agent.Node, float64(part.sure)/1e6))
+		}
+	}
+	return why
+}
+
 // node is the machine of a process in the table of all parts, empty for none.
 func (p *parts) node(pid int) string {
 	i, _ := nodes.Own(pid)
@@ -182,11 +205,7 @@ func (r *partReader) state() partState {
 		return s
 	}
 	offset, _, _ := r.clock.At(r.middle())
-	end := a.Start.MonoNS
-	if a.End != nil {
-		end = a.End.MonoNS
-	}
-	s.OffsetNS, s.UncertaintyNS = &offset, new(r.clock.Worst(a.Start.MonoNS, end))
+	s.OffsetNS, s.UncertaintyNS = &offset, &r.sure
 	return s
 }
 

@@ -157,7 +157,7 @@ func (j *partsJoin) one(r *timeline.Record) {
 	x.Apply(r)
 	x.Judge(r)
 	j.place(r)
-	for _, why := range j.why {
+	for _, why := range append(j.parts.unsure(r), j.why...) {
 		r.Warnings = append(r.Warnings, "stages: "+why)
 	}
 	j.ending(r, &x)

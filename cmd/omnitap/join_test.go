@@ -135,6 +135,9 @@ func TestNodes(t *testing.T) {
 	for _, rec := range recs {
 		wantStages(t, rec)
 		wantWay(t, rec)
+		if !slices.ContainsFunc(rec.Warnings, func(w string) bool { return strings.Contains(w, "times of node stages are sure within") }) {
+			t.Errorf("%s: nothing says how sure its times are: %q", rec.RequestID, rec.Warnings)
+		}
 		for i := range rec.Stages {
 			s := &rec.Stages[i]
 			if s.Node != "stages" || s.PID != server.pids[i] {

@@ -350,8 +350,10 @@ func (m *measurement) describe(w *rundir.Writer) {
 	w.SetRun(func(r *rundir.RunInfo) {
 		r.State, r.Reason, r.Child, r.Phases = m.info.State, m.info.Reason, m.info.Child, m.ph.spans()
 		m.around.account(r, m.q.e.ForeignCoresLimit)
-		if m.beside != nil {
-			m.beside.describe(r)
+		if m.beside == nil {
+			r.NoEnergy = "the load did not begin"
+			return
 		}
+		m.beside.describe(r)
 	})
 }

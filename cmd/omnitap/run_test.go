@@ -895,6 +895,9 @@ func TestRunOverBudget(t *testing.T) {
 		const why = "the probes cost more than 2 %: see calibration.json"
 		r.wait(exitUnusable, "omnitap: "+why)
 		info := r.sealed("failed", "it ended before the load began: "+why)
+		if info.Energy != nil || info.NoEnergy == "" {
+			t.Errorf("energy %+v (%s)", info.Energy, info.NoEnergy)
+		}
 		if info.Calibration == nil || info.Calibration.Verdict != "over budget" || info.Calibration.Budget != 0.02 || info.Child != nil {
 			t.Errorf("calibration %+v, child %+v", info.Calibration, info.Child)
 		}

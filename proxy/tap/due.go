@@ -72,8 +72,7 @@ func (d *dues) check(mono int64) {
 		if h.broken {
 			continue
 		}
-		if h.expired != nil && h.waiting() && h.spared < maxSpared { // its end may be there: it is looked at first
-			h.spared++
+		if h.expired != nil && h.spare() {
 			unseen = append(unseen, h)
 			continue
 		}
@@ -93,15 +92,16 @@ func (d *dues) check(mono int64) {
 	}
 }
 
-// maxSpared bounds how often in a row a connection is spared because something of it
-// was not looked at: there always is where bytes flow without end.
-const maxSpared = 8
-
-// waiting reports whether something of the connection was not looked at yet.
-func (h *Handle) waiting() bool {
+// spare reports whether what waited to be looked at when the connection's moment was over
+// still does: its end may be in it. What comes later does not count, or bytes that flow
+// without end would put the moment off as long as they flow.
+func (h *Handle) spare() bool {
 	h.w.mu.Lock()
 	defer h.w.mu.Unlock()
-	return h.number > h.w.looked
+	if h.spared == 0 && h.number > h.w.looked {
+		h.spared = h.number
+	}
+	return h.spared > h.w.looked
 }
 
 // grace is how much later than its moment a limit is looked at, at least: what

@@ -81,6 +81,21 @@ func TestDeadlineWaitsForWhatCame(t *testing.T) {
 	if cut != 1 {
 		t.Errorf("cut %d times without an answer, want once", cut)
 	}
+	endless := open()
+	endless.Data(Client, nil, []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), t0, 0)
+	look()
+	endless.Data(Server, nil, []byte("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"), t0+9e7, 0)
+	w.dues.check(t0 + 2e8)
+	if cut != 1 {
+		t.Error("cut with an answer waiting")
+	}
+	look()
+	endless.Data(Server, nil, []byte("2\r\nok\r\n"), t0+2e8, 0)
+	w.dues.check(t0 + 3e8)
+	if cut != 2 {
+		t.Error("not cut where an answer goes on after its deadline")
+	}
+	endless.Closed(t0 + 3e8)
 	other.Closed(t0 + 3e8)
 	look()
 	h.Closed(t0 + 3e8)

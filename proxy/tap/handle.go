@@ -30,11 +30,11 @@ type Handle struct {
 
 	// What follows is the worker's own.
 	conn   *Conn
-	broken bool  // the reader failed
-	tape   *tape // where a capture goes, nil for none
-	due    int64 // when something is due
-	spared int   // how often it was put off
-	place  int   // in the worker's dues, from 1; 0 for none
+	broken bool   // the reader failed
+	tape   *tape  // where a capture goes, nil for none
+	due    int64  // when something is due
+	spared uint64 // the batch that it is put off for, 0 for none
+	place  int    // in the worker's dues, from 1; 0 for none
 	idle   atomic.Bool
 	oldest atomic.Int64 // when the oldest exchange that is not over began, 0 for none
 	// expired is called where a deadline passed with its exchange open, nil for nothing.

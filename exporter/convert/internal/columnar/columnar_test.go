@@ -13,9 +13,13 @@ import (
 )
 
 var columns = []column.Column{
-	{Name: "name", Kind: column.Text, Nullable: true}, {Name: "t_ns", Kind: column.Int, Nullable: true},
-	{Name: "v_ms", Kind: column.Float, Nullable: true}, {Name: "ok", Kind: column.Bool, Nullable: true},
-	{Name: "flags", Kind: column.List}, {Name: "why", Kind: column.Map}, {Name: "more", Kind: column.JSON, Nullable: true},
+	{Name: "name", Kind: column.Text, Nullable: true},
+	{Name: "t_ns", Kind: column.Int, Nullable: true},
+	{Name: "v_ms", Kind: column.Float, Nullable: true},
+	{Name: "ok", Kind: column.Bool, Nullable: true},
+	{Name: "flags", Kind: column.List},
+	{Name: "why", Kind: column.Map},
+	{Name: "more", Kind: column.JSON, Nullable: true},
 }
 
 func row(i int) []column.Value {
@@ -23,8 +27,13 @@ func row(i int) []column.Value {
 		return make([]column.Value, len(columns))
 	}
 	return []column.Value{
-		{OK: true, Text: strings.Repeat("x", i%7)}, {OK: true, Int: math.MaxInt64 - int64(i)}, {OK: true, Float: float64(i) / 7}, {OK: true, Bool: i%2 == 0},
-		{OK: true, List: []string{"a", "b"}[:i%3]}, {OK: true, Map: map[string]string{"k": "v"}}, {OK: true, Text: `{"a":1}`},
+		{OK: true, Text: strings.Repeat("x", i%7)},
+		{OK: true, Int: math.MaxInt64 - int64(i)},
+		{OK: true, Float: float64(i) / 7},
+		{OK: true, Bool: i%2 == 0},
+		{OK: true, List: []string{"a", "b"}[:i%3]},
+		{OK: true, Map: map[string]string{"k": "v"}},
+		{OK: true, Text: `{"a":1}`},
 	}
 }
 
