@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -167,8 +168,9 @@ func recordsIn(t testing.TB, dir string) (list []*timeline.Record) {
 	return list
 }
 
-// wantTruth compares the first output of each stage with the stage's own account of it,
-// which is on the kernel's clock, within what the joined run says of its clock.
+// wantTruth compares the hand-overs with the stages' own account of them, which is on the
+// kernel's clock, within what the joined run says of its clock. A hand-over begins while
+// its sender writes, and ends while its receiver reads.
 func wantTruth(t testing.TB, dir string, recs []*timeline.Record, sure int64) {
 	t.Helper()
 	compared := 0
@@ -178,27 +180,51 @@ func wantTruth(t testing.TB, dir string, recs []*timeline.Record, sure int64) {
 			if err := json.Unmarshal([]byte(line), &l); err != nil {
 				t.Fatal(err)
 			}
-			if l.Event != "put_end" {
+			x := transferOf(recs, &l)
+			if x == nil {
 				continue
 			}
-			for _, rec := range recs {
-				i := slices.IndexFunc(rec.Transfers, func(x timeline.Transfer) bool {
-					return "chatcmpl-"+rec.RequestID == l.RequestID && x.From == name && x.Chunk != nil && *x.Chunk == l.Chunk
-				})
-				if i < 0 {
-					continue
-				}
-				compared++
-				x := &rec.Transfers[i]
-				if off := l.MonoNS + ahead*1e9 - x.StartNS; off < -sure || off > 200e6 || x.EndNS == nil || *x.EndNS < l.MonoNS+ahead*1e9-sure {
-					t.Errorf("%s: chunk %d of %s began %d ns before its sender was done: %+v, truth %s", rec.RequestID, l.Chunk, name, off, x, line)
-				}
+			at := map[string]*int64{"write_start": &x.StartNS, "write_end": &x.StartNS, "read_start": x.EndNS, "read_end": x.EndNS}[l.Event]
+			if at == nil {
+				continue
+			}
+			compared++
+			after := *at - (l.MonoNS + ahead*1e9)
+			if strings.HasSuffix(l.Event, "_end") {
+				after = -after
+			}
+			if after < -sure || after > 200e6 {
+				t.Errorf("%d ns from %s: %+v, truth %s", after, l.Event, x, line)
 			}
 		}
 	}
-	if compared < 6 {
-		t.Errorf("%d hand-overs were compared", compared)
+	if compared < 6*4 {
+		t.Errorf("%d moments of hand-overs were compared", compared)
 	}
+}
+
+// transferOf finds what a line of a stage's account is about, nil for nothing.
+func transferOf(recs []*timeline.Record, l *truthLine) *timeline.Transfer {
+	from, _, _ := cutLast(l.Key, "_")
+	_, from, _ = cutLast(from, "_")
+	for _, rec := range recs {
+		for i := range rec.Transfers {
+			x := &rec.Transfers[i]
+			if "chatcmpl-"+rec.RequestID == l.RequestID && x.Chunk != nil && *x.Chunk == l.Chunk && x.From == stageName(from) {
+				return x
+			}
+		}
+	}
+	return nil
+}
+
+// stageName is the name of a stage by its number in a segment's name, empty for none.
+func stageName(number string) string {
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 0 || n >= len(fake.Names) {
+		return ""
+	}
+	return fake.Names[n]
 }
 
 // wantNode: the events of stages name their machine, all others the relay's; the offset is
