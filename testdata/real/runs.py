@@ -85,17 +85,19 @@ def measured(directory: pathlib.Path) -> list[dict]:
 
 
 def as_generator(r: transfers.Report, directory: pathlib.Path, result: pathlib.Path) -> None:
-    """What the generator saw of its requests is what the relay saw, but for the way between and its own delay."""
+    """What the generator saw of its requests is what the relay saw, but for the way between and the relay's own delay, which
+    records tell: a server that takes all processors holds up the relay, too."""
     got = json.loads(result.read_text())
     mine = [x for x in records(directory) if x["flow"] == "chat"][-got["completed"]:]
     r.that(len(mine) == got["completed"], f"{directory.name}: {len(mine)} records, the generator has {got['completed']} requests")
     # Its AUDIO_TTFP is the first audio event; the answers have no text.
     first = statistics.mean((x["points"]["t_audio_event"] - x["points"]["t_in"]) / 1e6 for x in mine)
     off = got["mean_audio_ttfp_ms"] - first
-    r.that(-1 <= off <= 25, f"{directory.name}: AUDIO_TTFP of the generator is {off:.1f} ms above ours")
+    own = statistics.mean(x["own_delay_us"]["max"] / 1e3 if x["own_delay_us"] else 0 for x in mine)
+    r.that(-1 <= off <= 25 + own, f"{directory.name}: AUDIO_TTFP of the generator is {off:.1f} ms above ours, {own:.1f} of it our own delay")
     e2el = got["mean_e2el_ms"] - statistics.mean(x["jct_ms"] for x in mine)
-    r.that(-1 <= e2el <= 40, f"{directory.name}: E2EL of the generator is {e2el:.1f} ms above ours")
-    r.table.append(f"| {directory.name} | generator − omnitap: AUDIO_TTFP {off:+.1f} ms, E2EL {e2el:+.1f} ms | {len(mine)} requests |")
+    r.that(-1 <= e2el <= 40 + own, f"{directory.name}: E2EL of the generator is {e2el:.1f} ms above ours, {own:.1f} of it our own delay")
+    r.table.append(f"| {directory.name} | generator − omnitap: AUDIO_TTFP {off:+.1f} ms, E2EL {e2el:+.1f} ms, own delay {own:.1f} ms | {len(mine)} requests |")
 
 
 def gaps(directories: list[pathlib.Path]) -> dict[str, float]:
@@ -224,6 +226,7 @@ def batch_limit(a: argparse.Namespace, r: transfers.Report, out: pathlib.Path) -
         as_generator(r, d, out / f"{d.name}.bench.json")
     rate = {k: [len(measured(d)) / ((max(x["points"]["t_term"] for x in measured(d)) - min(x["points"]["t_in"] for x in measured(d))) / 1e9) for d in v] for k, v in runs.items()}
     r.table.append(f"| batch limit | 1: {rate[1]} requests/s; 4: {rate[4]} requests/s | |")
+    r.that(min(rate[4]) > 1.2 * max(rate[1]), f"four at once gain nothing by a limit of 4: {rate}")
     for before, after, what in ((runs[1], runs[4], "limit 1 against 4"), (runs[1][:1] + runs[4][:1], runs[4][1:] + runs[1][1:], "the noise: the first half against the second")):
         c = subprocess.run([a.omnitap, "compare", *map(str, before), "--", *map(str, after)], capture_output=True, text=True)
         print(f"== {what}\n{c.stdout}{c.stderr}")
