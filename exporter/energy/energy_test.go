@@ -72,6 +72,34 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// Not every sample has the counter: the next ones that have it do, on both sides of a
+// window, unless they are far.
+func TestSparseCounter(t *testing.T) {
+	every := func(n int) Device {
+		return card(func(i int, s *Sample) {
+			if i%n != 0 {
+				s.EnergyMJ = nil
+			}
+		})
+	}
+	w := Window{25*second + 33e6, 35*second + 77e6}
+	for _, n := range []int{2, 4, 7} {
+		r := Over(every(n), w, interval)
+		near(t, "counter", r.CounterJ, 600*10.044)
+		near(t, "seconds of it", &r.CounterS, 10.044)
+		near(t, "power", r.PowerJ, 600*10.044)
+	}
+	whole := Over(every(4), Window{0, 40 * second}, interval)
+	near(t, "counter of all", whole.CounterJ, 100*20+600*20)
+	if r := Over(every(4), Window{25 * second, 28 * second}, interval); r.CounterJ != nil || !strings.Contains(r.Unmeasured["counter_j"], "samples have a value") || r.PowerJ == nil {
+		t.Errorf("of 3 s: %+v", r)
+	}
+	far := Over(every(200), Window{15 * second, 35 * second}, interval)
+	if far.CounterJ != nil {
+		t.Errorf("of two readings 20 s apart: %+v", far)
+	}
+}
+
 // Between samples the counter is a straight line: windows need not begin at a sample.
 func TestEdges(t *testing.T) {
 	d := card(nil)

@@ -64,7 +64,7 @@ func Over(d Device, w Window, intervalNS int64) Reading {
 	r.LongestGapMS = float64(longest(in)) / 1e6
 	gap := max(gapIntervals*intervalNS, leastGap)
 	why := unfit(in, r.Samples, w)
-	r.CounterJ, r.CounterS = r.sensor("counter_j", why, func() (float64, float64, error) { return counter(in, w, gap) })
+	r.CounterJ, r.CounterS = r.sensor("counter_j", why, func() (float64, float64, error) { return counter(counted(d.Samples, w, gap), w, gap) })
 	r.PowerJ, r.PowerS = r.sensor("power_j", why, func() (float64, float64, error) { return integral(in, w, gap) })
 	return r
 }
@@ -86,6 +86,25 @@ func cut(s []Sample, w Window) []Sample {
 	from := sort.Search(len(s), func(i int) bool { return s[i].MonoNS > w.FromNS })
 	to := sort.Search(len(s), func(i int) bool { return s[i].MonoNS >= w.ToNS })
 	return s[max(from-1, 0):max(min(to+1, len(s)), max(from-1, 0))]
+}
+
+// counted is the samples in a window with the next ones on both sides that have the energy
+// counter, where they are no farther away than gap: not every sample has it.
+func counted(s []Sample, w Window, gap int64) []Sample {
+	from := sort.Search(len(s), func(i int) bool { return s[i].MonoNS > w.FromNS })
+	to := sort.Search(len(s), func(i int) bool { return s[i].MonoNS >= w.ToNS })
+	first, last := max(from-1, 0), max(min(to+1, len(s)), max(from-1, 0))
+	for i := first; i >= 0 && s[i].MonoNS >= w.FromNS-gap; i-- {
+		if first = i; s[i].EnergyMJ != nil {
+			break
+		}
+	}
+	for i := last - 1; i >= 0 && i < len(s) && s[i].MonoNS <= w.ToNS+gap; i++ {
+		if last = i + 1; s[i].EnergyMJ != nil {
+			break
+		}
+	}
+	return s[first:last]
 }
 
 func within(s []Sample, w Window) []Sample {

@@ -51,7 +51,7 @@ func BenchmarkTree(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			x := toNowhere(b, false)
-			s := &spanner{tracer: x.spans.tracer, parents: told{}, ledger: newLedger()}
+			s := &spanner{tracer: x.spans.tracer, ids: x.spans.ids, limits: x.spans.limits, parents: told{}, ledger: newLedger()}
 			s.queue = newQueue(1 << 20) // nobody feeds from it
 			r := sample(c.points, c.stages)
 			b.ReportAllocs()

@@ -4,13 +4,20 @@ import (
 	"slices"
 	"strconv"
 
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/omnitap/omnitap/proxy/timeline"
 )
 
 // children builds the spans of a record's stages and edges.
-func (b *builder) children(r *timeline.Record) {
+func (b *builder) children(own trace.Span, r *timeline.Record) {
+	var ok bool
+	if b.own, ok = own.(sdktrace.ReadOnlySpan); !ok {
+		return
+	}
+	b.done = make(tree, 0, min(len(r.Stages)+len(r.Transfers), maxChildren)+1)
 	for i := range r.Stages {
 		b.stage(&r.Stages[i])
 	}
@@ -43,7 +50,6 @@ func (b *builder) stage(t *timeline.Stage) {
 	if b.full() {
 		return
 	}
-	span := b.begin("stage "+clip(t.Stage), *t.StartNS)
 	s := borrow()
 	s.text(keyStage, t.Stage)
 	*s = append(*s, semconv.ProcessPIDKey.Int(t.PID), keyConfidence.Float64(t.Confidence))
@@ -65,8 +71,7 @@ func (b *builder) stage(t *timeline.Stage) {
 	if len(why) > 0 {
 		*s = append(*s, keyUnmeasured.StringSlice(why))
 	}
-	s.into(span)
-	b.end(span, max(*t.StartNS, *t.FinishNS))
+	b.child("stage "+clip(t.Stage), *t.StartNS, *t.FinishNS, s)
 }
 
 // edge is all hand-overs of a request between two stages on one way.
@@ -126,7 +131,6 @@ func (b *builder) edge(e edge) {
 	if b.full() {
 		return
 	}
-	span := b.begin("transfer "+clip(e.from)+" → "+clip(e.to), e.start)
 	s := borrow()
 	s.text(keyEdge, e.name())
 	s.text(keyTransport, e.transport)
@@ -149,6 +153,5 @@ func (b *builder) edge(e edge) {
 	if len(why) > 0 {
 		*s = append(*s, keyUnmeasured.StringSlice(why))
 	}
-	s.into(span)
-	b.end(span, max(e.start, e.end))
+	b.child("transfer "+clip(e.from)+" → "+clip(e.to), e.start, e.end, s)
 }

@@ -49,6 +49,11 @@ func borrow() *set { return sets.Get().(*set) } //nolint:forcetypeassert // the 
 // into writes the attributes into a span and gives the set back.
 func (s *set) into(span trace.Span) {
 	span.SetAttributes(*s...)
+	s.done()
+}
+
+// done gives the set back.
+func (s *set) done() {
 	clear(*s) // it must not keep what a record held
 	*s = (*s)[:0]
 	sets.Put(s)

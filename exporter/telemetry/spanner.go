@@ -18,6 +18,8 @@ const maxChildren = 64
 // spanner builds trees and puts them into the queue.
 type spanner struct {
 	tracer  trace.Tracer
+	ids     func() trace.SpanID // of children
+	limits  sdktrace.SpanLimits // of children: the tracer knows them for itself
 	key     key
 	parents Parents
 	queue   *queue
@@ -34,10 +36,8 @@ func (s *spanner) record(r *timeline.Record) context.Context {
 	if !s.goes(own, timed && from != 0) {
 		return context.Background()
 	}
-	// Its children draw ids of their own: the context that it began in may want its.
-	ctx := trace.ContextWithSpan(context.Background(), own)
-	b := builder{tracer: s.tracer, clock: c, ctx: ctx}
-	b.children(r)
+	b := builder{clock: c, limits: &s.limits, id: s.ids}
+	b.children(own, r)
 	b.request(own, r)
 	if r.Turn != nil && r.SessionID != nil {
 		ses := s.key.session(r.ConnectionID, *r.SessionID)
@@ -47,7 +47,7 @@ func (s *spanner) record(r *timeline.Record) context.Context {
 	if !s.hand(b.close(own, to)) {
 		return context.Background()
 	}
-	return ctx
+	return trace.ContextWithSpan(context.Background(), own)
 }
 
 // session builds the span of a session.
@@ -64,7 +64,7 @@ func (s *spanner) session(x *timeline.Session) {
 	if !s.goes(own, timed && mono != nil) {
 		return
 	}
-	b := builder{tracer: s.tracer, clock: c}
+	b := builder{clock: c}
 	attrs := borrow()
 	sessionAttributes(attrs, x)
 	attrs.into(own)
@@ -148,31 +148,30 @@ func extent(p *timeline.Points) (from, to int64) {
 
 // builder builds one tree.
 type builder struct {
-	tracer  trace.Tracer
 	clock   clock
-	ctx     context.Context //nolint:containedctx // lives as long as one call of spanner.record
+	limits  *sdktrace.SpanLimits
+	id      func() trace.SpanID
+	own     sdktrace.ReadOnlySpan // what children are below
 	done    tree
 	omitted int
 	unknown []string // NAME: REASON of what has no span
 }
 
-// close ends the tree's own span.
+// close ends the tree's own span. The SDK's own spans can be read: without a processor
+// nobody else does.
 func (b *builder) close(own trace.Span, mono int64) tree {
-	b.end(own, mono)
+	own.End(trace.WithTimestamp(b.clock.at(mono)))
+	if r, ok := own.(sdktrace.ReadOnlySpan); ok {
+		b.done = append(b.done, r)
+	}
 	return b.done
 }
 
-// begin starts a child.
-func (b *builder) begin(name string, mono int64) trace.Span {
-	_, span := b.tracer.Start(b.ctx, name, trace.WithTimestamp(b.clock.at(mono)))
-	return span
-}
-
-// end ends a span and adds it to the tree. The SDK's own spans can be read: without a
-// processor nobody else does.
-func (b *builder) end(span trace.Span, mono int64) {
-	span.End(trace.WithTimestamp(b.clock.at(mono)))
-	if r, ok := span.(sdktrace.ReadOnlySpan); ok {
-		b.done = append(b.done, r)
-	}
+// child adds a span with the attributes of a set, which it gives back.
+func (b *builder) child(name string, from, to int64, s *set) {
+	l := &leaf{ReadOnlySpan: b.own, name: name, from: b.clock.at(from), to: b.clock.at(max(from, to))}
+	l.context = b.own.SpanContext().WithSpanID(b.id())
+	l.within(b.limits, *s)
+	s.done()
+	b.done = append(b.done, l)
 }

@@ -141,6 +141,8 @@ func (x *Exporter) route(cfg Config, res *resource.Resource, to sdktrace.SpanExp
 	x.fed = make(chan struct{})
 	x.spans = &spanner{
 		tracer: provider.Tracer(Scope, trace.WithInstrumentationVersion(cfg.Version), trace.WithSchemaURL(semconv.SchemaURL)),
+		ids:    gen.span,
+		limits: sdktrace.NewSpanLimits(), // as the provider reads them
 		key:    k, parents: parents, queue: newQueue(limit), ledger: x.ledger,
 	}
 	go x.feed()

@@ -11,6 +11,9 @@
 // as devices of their own. A lost card is named, all it said before is nil, and the others
 // go on.
 //
+// The energy counter is read as often as a hundredth of a core allows: some drivers ask the
+// card for it, for milliseconds each time. Samples without it say so.
+//
 // NVML is opened by Run, and nothing of it ends the program: functions are looked up one
 // by one before they are called, a library that cannot be opened or breaks is tried again
 // slowly and a bounded number of times, and a call that never returns holds the sampler

@@ -49,10 +49,16 @@ type reader struct {
 	use    map[int]used
 	lost   string
 	xid    *uint64
+	// counted is when the energy counter is read again, and why it is not until then.
+	counted struct {
+		at  int64
+		why error
+	}
+	cpu func() (int64, bool) // of the thread, nanoseconds
 }
 
 func newReader(c card, clocks host.Clocks) *reader {
-	return &reader{card: c, id: c.identity(), clocks: clocks, refused: map[string]error{}, use: map[int]used{}}
+	return &reader{card: c, id: c.identity(), clocks: clocks, refused: map[string]error{}, use: map[int]used{}, cpu: threadTime}
 }
 
 func (r *reader) name() string {
@@ -108,7 +114,7 @@ func (r *reader) nothing(d Device) Device {
 
 func (r *reader) ask(d *Device, processes bool) {
 	r.power(d)
-	d.EnergyMJ = value(r, fieldEnergy, r.card.energy)
+	d.EnergyMJ = r.energy(d.MonoNS)
 	after := r.clocks.Mono()
 	half := (after - d.MonoNS) / 2
 	d.MonoNS, d.WallNS = d.MonoNS+half, d.WallNS+half
@@ -174,6 +180,27 @@ func (r *reader) power(d *Device) {
 		d.PowerKind = ""
 	}
 	d.PowerAverageW = watts(fieldPowerAverage, powerAverage)
+}
+
+// energyShare is the part of a core that reading the energy counter of a card may cost. It
+// is asked of the card itself: microseconds with some drivers, with others 4 ms.
+const energyShare = 0.01
+
+// energy reads the counter, where that has not cost too much lately. It counts on meanwhile.
+func (r *reader) energy(now int64) *uint64 {
+	// half a millisecond early is on time: samples are never exactly their interval apart
+	if now < r.counted.at-5e5 && r.refused[fieldEnergy] == nil && r.gone == nil {
+		r.now[fieldEnergy] = r.counted.why.Error()
+		return nil
+	}
+	before, timed := r.cpu()
+	v := value(r, fieldEnergy, r.card.energy)
+	if after, ok := r.cpu(); ok && timed {
+		cost := after - before
+		r.counted.at = now + int64(float64(cost)/energyShare)
+		r.counted.why = fmt.Errorf("not read in this sample: a reading cost %.1f ms of processor time", float64(cost)/1e6)
+	}
+	return v
 }
 
 // usage leaves the use of a split card out: 0 percent of it means nothing.

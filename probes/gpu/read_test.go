@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/omnitap/omnitap/probes/host"
 )
 
 // columns is a device as resources.parquet names it, nil where it is null.
@@ -238,5 +240,48 @@ func TestReasonsAreShared(t *testing.T) {
 	f.errs["throttle"] = errTimedOut
 	if c := r.device(true); len(c.Unmeasured) != 2 || len(a.Unmeasured) != 1 {
 		t.Errorf("%v after %v", c.Unmeasured, a.Unmeasured)
+	}
+}
+
+// TestEnergyCost: the counter is read as seldom as its cost asks for, and each sample
+// without it says why; a cheap one is read each time.
+func TestEnergyCost(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		cost         int64 // nanoseconds a reading
+		want, refuse int   // readings in 100 samples, of a card that refuses
+	}{{"cheap", 30e3, 100, 1}, {"4 ms", 4e6, 25, 1}, {"a second", 1e9, 1, 1}} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, refuses := range []bool{false, true} {
+				f := newFake(0)
+				if refuses {
+					f.errs["energy"] = errNotSupported
+				}
+				now, spent := int64(1e9), int64(0)
+				clock := func() int64 { return now }
+				r := newReader(f, host.Clocks{Wall: clock, Mono: clock, Boot: clock})
+				r.cpu = func() (int64, bool) { spent += c.cost; return spent, true }
+				for i := range 100 {
+					asked := f.times("energy")
+					d := r.device(false)
+					switch why := d.Unmeasured[fieldEnergy]; {
+					case f.times("energy") == asked+1 && !refuses:
+						if d.EnergyMJ == nil || why != "" {
+							t.Errorf("sample %d: read, %v (%s)", i, d.EnergyMJ, why)
+						}
+					case d.EnergyMJ != nil || refuses && !strings.Contains(why, "NOT_SUPPORTED") || !refuses && !strings.Contains(why, "not read in this sample"):
+						t.Errorf("sample %d: not read, %v (%s)", i, d.EnergyMJ, why)
+					}
+					now += 100e6 + int64(i%3-1)*1e5 // a ticker is never exact
+				}
+				want := c.want
+				if refuses {
+					want = c.refuse
+				}
+				if got := f.times("energy"); got != want {
+					t.Errorf("refuses %v: read %d times, want %d", refuses, got, want)
+				}
+			}
+		})
 	}
 }

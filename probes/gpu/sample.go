@@ -26,7 +26,8 @@ type Device struct {
 	PowerW        *float64
 	PowerKind     string
 	PowerAverageW *float64
-	// EnergyMJ is the card's counter, millijoules since its driver was loaded.
+	// EnergyMJ is the card's counter, millijoules since its driver was loaded. Not every
+	// sample has it where reading it costs much.
 	EnergyMJ *uint64
 	// GPUPercent is the share of the card's last sampling period in which a kernel ran,
 	// MemoryPercent that in which its memory was read or written.

@@ -19,8 +19,8 @@ const DefaultInterval = 100 * time.Millisecond
 type Config struct {
 	// Interval is the time between samples, at least 10 ms. Default 100 ms.
 	Interval time.Duration
-	// ProcessInterval is the time between lists of processes, which cost more than all
-	// else. Default 1 s.
+	// ProcessInterval is the time between lists of processes, which may cost milliseconds.
+	// Default 1 s.
 	ProcessInterval time.Duration
 	// Sink gets each sample, in order, from a goroutine of the sampler, and not after
 	// Run returned. It may keep the sample.
