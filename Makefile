@@ -66,7 +66,8 @@ lint: ## go vet, golangci-lint, module tidiness
 	$(GOLANGCI_LINT) run ./...
 	go mod tidy -diff
 
-# Packages whose tests measure times: one at a time, behind the others.
+# Packages whose tests measure times: one at a time, behind the others. Those of their tests that run in parallel
+# measure nothing, and mostly wait.
 MEASURING := /cmd/omnitap$$|/exporter/prometheus$$|/proxy$$|/proxy/tap$$|/exporter/(join|twin)$$|/probes$$|/probes/(kernel|shm|zmq|pipe|socket|cuda|sched|proc)$$
 
 .PHONY: test
@@ -75,7 +76,7 @@ test: clients collector ## all tests with the race detector; needs gcc, curl, ng
 	@export OMNITAP_CLIENTS=$(clients_python); \
 	measuring=$$(go list $(PKG) | grep -E '$(MEASURING)' || true); others=$$(go list $(PKG) | grep -vE '$(MEASURING)' || true); \
 	[ -z "$$others" ] || go test -race -shuffle=on $(TESTFLAGS) $$others; \
-	[ -z "$$measuring" ] || go test -race -p 1 -shuffle=on $(TESTFLAGS) $$measuring
+	[ -z "$$measuring" ] || go test -race -p 1 -parallel 4 -shuffle=on $(TESTFLAGS) $$measuring
 	go test -run AllocatesNothing ./proxy/...
 
 .PHONY: test-real
@@ -115,12 +116,18 @@ fuzz: ## run every fuzz target for FUZZTIME
 
 .PHONY: bench
 bench: ## benchmarks: readers, probes (as root), join, and relays side by side: BENCH, BENCHTIME, RELAYTIME, COUNT
-	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) ./proxy/... ./probes/... ./exporter/join/... ./exporter/verify/... ./exporter/prometheus/... ./exporter/resources/...
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(COUNT) ./proxy/... ./probes/... ./exporter/join/... ./exporter/verify/... ./exporter/prometheus/... ./exporter/resources/... ./exporter/telemetry/...
 	go test -run '^$$' -bench '$(BENCH)' -benchtime $(RELAYTIME) -count $(COUNT) ./cmd/omnitap
 
 .PHONY: bench-once
 bench-once: ## every benchmark a single time, to see that it still runs
 	@$(MAKE) --no-print-directory bench BENCHTIME=1x RELAYTIME='1x -short'
+
+SOAK ?= 10m
+
+.PHONY: soak
+soak: ## 2,000 requests a second for SOAK with OpenTelemetry and 1 % of them sampled: every one accounted for, memory flat
+	go test -count 1 -timeout 2h -v -run '^TestSoakExport$$' ./cmd/omnitap -args -soak $(SOAK)
 
 .PHONY: cover
 cover: clients ## test coverage of the whole module into out/cover.html

@@ -84,8 +84,9 @@ func TestCalibrateTrims(t *testing.T) {
 	if err := os.WriteFile(config, []byte("stages: {budget: 0.0005, shm: {use: \"off\"}, socket: {use: \"off\"}}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	script := `for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14; do curl -sf -o /dev/null "$OPENAI_BASE_URL/chat/completions" -H 'Content-Type: application/json' ` +
-		`-d '{"model":"m","stream":true,"modalities":["text","audio"],"messages":[{"role":"user","content":"hi"}]}' || exit 7; done`
+	const ask = `curl -sf -o /dev/null "$OPENAI_BASE_URL/chat/completions" -H 'Content-Type: application/json' ` +
+		`-d '{"model":"m","stream":true,"modalities":["text","audio"],"messages":[{"role":"user","content":"hi"}]}'`
+	script := `for i in 1 2 3 4 5 6 7; do ` + ask + ` & ` + ask + ` || exit 7; wait $! || exit 7; done`
 	code, out, errOut := runApp(t, "calibrate", "--demo", "--config", config, "--json", "--min-pairs", "4", "--max-pairs", "4", "--", "sh", "-c", script)
 	if code != exitUnusable && code != 0 {
 		t.Fatalf("exit %d: %s", code, errOut)

@@ -4,25 +4,21 @@ import (
 	"slices"
 	"strconv"
 
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/omnitap/omnitap/proxy/timeline"
 )
 
 // children builds the spans of a record's stages and edges.
-func (b *builder) children(own trace.Span, r *timeline.Record) {
-	var ok bool
-	if b.own, ok = own.(sdktrace.ReadOnlySpan); !ok {
-		return
-	}
-	b.done = make(tree, 0, min(len(r.Stages)+len(r.Transfers), maxChildren)+1)
+func (b *builder) children(r *timeline.Record) {
+	ways := edges(r.Transfers)
+	n := min(len(r.Stages)+len(ways), maxChildren)
+	b.done, b.leaves = make(tree, 0, n+1), make([]outgoing, 0, n)
 	for i := range r.Stages {
 		b.stage(&r.Stages[i])
 	}
-	for _, e := range edges(r.Transfers) {
-		b.edge(e)
+	for i := range ways {
+		b.edge(&ways[i])
 	}
 }
 
@@ -123,7 +119,7 @@ func (e *edge) add(t *timeline.Transfer) {
 // name is as metrics have it.
 func (e *edge) name() string { return e.from + "→" + e.to }
 
-func (b *builder) edge(e edge) {
+func (b *builder) edge(e *edge) {
 	if e.ended == 0 {
 		b.unknown = append(b.unknown, "transfer "+clip(e.name())+": no end was seen")
 		return

@@ -6,29 +6,29 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/semconv/v1.41.0/genaiconv"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/omnitap/omnitap/proxy/timeline"
 )
 
 // request writes a record into its span.
-func (b *builder) request(own trace.Span, r *timeline.Record) {
+func (b *builder) request(x *outgoing, r *timeline.Record) {
 	s := borrow()
 	b.attributes(s, r)
-	s.into(own)
-	b.point(own, eventText, r.Points.TText)
-	b.point(own, eventAudio, r.Points.TAudio)
-	b.point(own, eventAudible, r.Points.TAudible)
-	if failed(r.Terminal.State) {
-		own.SetStatus(codes.Error, clip(r.Terminal.Reason))
+	x.take(s, b.limits)
+	points := [...]struct {
+		name string
+		at   *int64
+	}{{eventText, r.Points.TText}, {eventAudio, r.Points.TAudio}, {eventAudible, r.Points.TAudible}}
+	for _, p := range points {
+		if p.at != nil {
+			x.events = append(x.events, sdktrace.Event{Name: p.name, Time: b.clock.at(*p.at)})
+		}
 	}
-}
-
-func (b *builder) point(own trace.Span, name string, at *int64) {
-	if at != nil {
-		own.AddEvent(name, trace.WithTimestamp(b.clock.at(*at)))
+	if failed(r.Terminal.State) {
+		x.status = sdktrace.Status{Code: codes.Error, Description: clip(r.Terminal.Reason)}
 	}
 }
 
@@ -45,12 +45,6 @@ type set []attribute.KeyValue
 var sets = sync.Pool{New: func() any { s := make(set, 0, 48); return &s }}
 
 func borrow() *set { return sets.Get().(*set) } //nolint:forcetypeassert // the pool holds nothing else
-
-// into writes the attributes into a span and gives the set back.
-func (s *set) into(span trace.Span) {
-	span.SetAttributes(*s...)
-	s.done()
-}
 
 // done gives the set back.
 func (s *set) done() {

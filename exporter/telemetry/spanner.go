@@ -19,7 +19,7 @@ const maxChildren = 64
 type spanner struct {
 	tracer  trace.Tracer
 	ids     func() trace.SpanID // of children
-	limits  sdktrace.SpanLimits // of children: the tracer knows them for itself
+	limits  sdktrace.SpanLimits // of the environment
 	key     key
 	parents Parents
 	queue   *queue
@@ -32,22 +32,23 @@ type spanner struct {
 func (s *spanner) record(r *timeline.Record) context.Context {
 	c, timed := s.clocks.of(r.Points.TIn, r.TInWallNS)
 	from, to := extent(&r.Points)
-	_, own := s.tracer.Start(s.around(r), title(r), trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(c.at(from)))
+	own := s.begin(s.around(r), title(r))
 	if !s.goes(own, timed && from != 0) {
 		return context.Background()
 	}
-	b := builder{clock: c, limits: &s.limits, id: s.ids}
-	b.children(own, r)
-	b.request(own, r)
+	b := builder{clock: c, limits: &s.limits, id: s.ids, own: own}
+	b.children(r)
+	x := b.root(title(r), from, to)
+	b.request(x, r)
 	if r.Turn != nil && r.SessionID != nil {
 		ses := s.key.session(r.ConnectionID, *r.SessionID)
 		parent := trace.SpanContextFromContext(s.client(s.parents.OfRecord(r)))
-		own.AddLink(trace.Link{SpanContext: ses.within(parent)})
+		x.links = []sdktrace.Link{{SpanContext: ses.within(parent)}}
 	}
-	if !s.hand(b.close(own, to)) {
+	if !s.hand(b.close(x)) {
 		return context.Background()
 	}
-	return trace.ContextWithSpan(context.Background(), own)
+	return trace.ContextWithSpanContext(context.Background(), x.context)
 }
 
 // session builds the span of a session.
@@ -59,20 +60,32 @@ func (s *spanner) session(x *timeline.Session) {
 	c, timed := s.clocks.of(mono, x.OpenedWallNS)
 	id := s.key.session(x.ConnectionID, x.SessionID)
 	client := s.client(s.parents.OfSession(x))
-	_, own := s.tracer.Start(context.WithValue(client, wanted{}, id), x.Flow+" session",
-		trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(c.at(x.OpenedMonoNS)))
+	own := s.begin(context.WithValue(client, wanted{}, id), x.Flow+" session")
 	if !s.goes(own, timed && mono != nil) {
 		return
 	}
-	b := builder{clock: c}
+	b := builder{clock: c, limits: &s.limits, own: own}
+	out := b.root(x.Flow+" session", x.OpenedMonoNS, x.OpenedMonoNS+int64(x.DurationMS*1e6))
 	attrs := borrow()
 	sessionAttributes(attrs, x)
-	attrs.into(own)
+	out.take(attrs, b.limits)
 	parent := trace.SpanContextFromContext(client)
 	for n := range min(x.Turns, maxLinks) {
-		own.AddLink(trace.Link{SpanContext: s.key.turn(id, n).within(parent)})
+		out.links = append(out.links, sdktrace.Link{SpanContext: s.key.turn(id, n).within(parent)})
 	}
-	s.hand(b.close(own, x.OpenedMonoNS+int64(x.DurationMS*1e6)))
+	s.hand(b.close(out))
+}
+
+// begin has the SDK begin a record's own span: nil where it is not sampled. The SDK's spans
+// can be read: without a processor nobody else does.
+func (s *spanner) begin(ctx context.Context, name string) sdktrace.ReadOnlySpan {
+	_, span := s.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindServer))
+	span.End()
+	own, ok := span.(sdktrace.ReadOnlySpan)
+	if !ok || !own.SpanContext().IsSampled() {
+		return nil
+	}
+	return own
 }
 
 // around is the context that a request's span begins in: the client's span, and for a
@@ -90,9 +103,9 @@ func (*spanner) client(parent, state string) context.Context {
 }
 
 // goes reports whether a span that was begun is worth building, and counts it where not.
-func (s *spanner) goes(own trace.Span, timed bool) bool {
+func (s *spanner) goes(own sdktrace.ReadOnlySpan, timed bool) bool {
 	switch room := s.queue.room(); {
-	case !own.SpanContext().IsSampled():
+	case own == nil:
 		s.ledger.unsampled()
 	case room != "":
 		s.ledger.unbuilt(room)
@@ -151,27 +164,36 @@ type builder struct {
 	clock   clock
 	limits  *sdktrace.SpanLimits
 	id      func() trace.SpanID
-	own     sdktrace.ReadOnlySpan // what children are below
+	own     sdktrace.ReadOnlySpan // the record's, by the SDK
 	done    tree
+	leaves  []outgoing // of done: there are never more than it has room for
 	omitted int
 	unknown []string // NAME: REASON of what has no span
 }
 
-// close ends the tree's own span. The SDK's own spans can be read: without a processor
-// nobody else does.
-func (b *builder) close(own trace.Span, mono int64) tree {
-	own.End(trace.WithTimestamp(b.clock.at(mono)))
-	if r, ok := own.(sdktrace.ReadOnlySpan); ok {
-		b.done = append(b.done, r)
+// root is the tree's own span.
+func (b *builder) root(name string, from, to int64) *outgoing {
+	return &outgoing{
+		ReadOnlySpan: b.own, name: name, kind: trace.SpanKindServer, context: b.own.SpanContext(), parent: b.own.Parent(),
+		from: b.clock.at(from), to: b.clock.at(max(from, to)),
 	}
+}
+
+// close ends the tree with its own span.
+func (b *builder) close(x *outgoing) tree {
+	x.bound(b.limits)
+	b.done = append(b.done, x)
 	return b.done
 }
 
 // child adds a span with the attributes of a set, which it gives back.
 func (b *builder) child(name string, from, to int64, s *set) {
-	l := &leaf{ReadOnlySpan: b.own, name: name, from: b.clock.at(from), to: b.clock.at(max(from, to))}
-	l.context = b.own.SpanContext().WithSpanID(b.id())
-	l.within(b.limits, *s)
-	s.done()
-	b.done = append(b.done, l)
+	own := b.own.SpanContext()
+	b.leaves = append(b.leaves, outgoing{
+		ReadOnlySpan: b.own, name: name, kind: trace.SpanKindInternal, context: own.WithSpanID(b.id()), parent: own,
+		from: b.clock.at(from), to: b.clock.at(max(from, to)),
+	})
+	x := &b.leaves[len(b.leaves)-1]
+	x.take(s, b.limits)
+	b.done = append(b.done, x)
 }

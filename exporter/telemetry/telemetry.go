@@ -142,7 +142,7 @@ func (x *Exporter) route(cfg Config, res *resource.Resource, to sdktrace.SpanExp
 	x.spans = &spanner{
 		tracer: provider.Tracer(Scope, trace.WithInstrumentationVersion(cfg.Version), trace.WithSchemaURL(semconv.SchemaURL)),
 		ids:    gen.span,
-		limits: sdktrace.NewSpanLimits(), // as the provider reads them
+		limits: sdktrace.NewSpanLimits(),
 		key:    k, parents: parents, queue: newQueue(limit), ledger: x.ledger,
 	}
 	go x.feed()
