@@ -123,6 +123,11 @@ bench: ## benchmarks: readers, probes (as root), join, and relays side by side: 
 bench-once: ## every benchmark a single time, to see that it still runs
 	@$(MAKE) --no-print-directory bench BENCHTIME=1x RELAYTIME='1x -short'
 
+.PHONY: test-store
+test-store: clients collector ## spans through the Collector, as configs/collector has it, into a real Jaeger; as root; the first run builds that
+	testdata/jaeger/install.sh
+	REQUIRE_KERNEL=1 go test -count 1 -tags store -run '^TestJaeger$$' $(TESTFLAGS) ./cmd/omnitap
+
 SOAK ?= 10m
 
 .PHONY: soak

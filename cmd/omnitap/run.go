@@ -216,7 +216,7 @@ func (m *measurement) open(ctx context.Context) error {
 	}
 	m.ph = newPhases(m.q.e.Warmup.Requests, m.q.e.Warmup.Duration)
 	g := f.serveFlags
-	g.Probes, g.switched, g.phases = "off", true, m.ph
+	g.Probes, g.switched, g.phases, g.exported = "off", true, m.ph, true
 	g.meta = func(x *rundir.Meta) { x.Run, x.Experiment = &m.info, m.q.text }
 	g.Deadline, g.Tap.Timeline.Deadline = m.deadline()
 	if len(m.args) == 0 {

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/omnitap/omnitap/cmd/omnitap/internal/mock"
 	"github.com/omnitap/omnitap/exporter/telemetry/otlptest"
 )
@@ -43,44 +45,61 @@ func freePort(t testing.TB) int {
 // startCollector starts a Collector that batches and sends on to a store.
 func startCollector(t testing.TB, to string) (httpAt, grpcAt string) {
 	t.Helper()
-	httpAt, grpcAt = fmt.Sprintf("127.0.0.1:%d", freePort(t)), fmt.Sprintf("127.0.0.1:%d", freePort(t))
 	config := filepath.Join(t.TempDir(), "collector.yaml")
-	text := fmt.Sprintf(`receivers: {otlp: {protocols: {http: {endpoint: %q}, grpc: {endpoint: %q}}}}
+	const text = `receivers: {otlp: {protocols: {http: {endpoint: "${env:OTLP_HTTP}"}, grpc: {endpoint: "${env:OTLP_GRPC}"}}}}
 processors: {batch: {timeout: 50ms}}
-exporters: {otlp_http: {endpoint: %q}}
+exporters: {otlp_http: {endpoint: "${env:STORE}"}}
 service:
   telemetry: {metrics: {level: none}}
   pipelines:
     traces: {receivers: [otlp], processors: [batch], exporters: [otlp_http]}
     metrics: {receivers: [otlp], processors: [batch], exporters: [otlp_http]}
-`, httpAt, grpcAt, to)
+`
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return collect(t, config, "STORE="+to)
+}
+
+// collect starts a Collector by a configuration that takes its addresses from the
+// environment.
+func collect(t testing.TB, config string, env ...string) (httpAt, grpcAt string) {
+	t.Helper()
+	httpAt, grpcAt = fmt.Sprintf("127.0.0.1:%d", freePort(t)), fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	env = append(env, "OTLP_HTTP="+httpAt, "OTLP_GRPC="+grpcAt)
+	startBeside(t, collectorProgram(t), []string{"--config", config}, env, httpAt, grpcAt)
+	return httpAt, grpcAt
+}
+
+// startBeside starts a program that runs until the test ends, and waits until it listens on
+// all of its addresses. What it said is told where the test fails.
+func startBeside(t testing.TB, program string, args, env []string, at ...string) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	cmd := tool(ctx, collectorProgram(t), "--config", config)
+	cmd := tool(ctx, program, args...)
+	cmd.Env = append(cmd.Env, env...)
 	var log bytes.Buffer
 	cmd.Stderr = &log
 	if err := cmd.Start(); err != nil {
+		cancel()
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		cancel()
 		_ = cmd.Wait()
 		if t.Failed() {
-			t.Logf("the Collector says: %s", log.String())
+			t.Logf("%s says: %s", filepath.Base(program), log.String())
 		}
 	})
-	for _, at := range []string{httpAt, grpcAt} {
-		waitCase(t, "the Collector to listen", func() bool {
-			c, err := net.Dial("tcp", at)
+	for _, a := range at {
+		waitCase(t, filepath.Base(program)+" to listen", func() bool {
+			c, err := net.Dial("tcp", a)
 			if err == nil {
 				_ = c.Close()
 			}
 			return err == nil
 		})
 	}
-	return httpAt, grpcAt
 }
 
 // TestCollector: a real Collector between omnitap and a store gets every request's span,
@@ -177,6 +196,27 @@ func TestC77DeadCollector(t *testing.T) {
 	h := exportThrough(t, asked, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://" + l.Addr().String()})
 	if h.Telemetry == nil || h.Telemetry.Records.Offered != asked || h.Telemetry.Records.Exported != 0 {
 		t.Errorf("health says %+v", h.Telemetry)
+	}
+}
+
+// TestRunTelemetry: a run's requests are told, with their phase.
+func TestRunTelemetry(t *testing.T) {
+	s := &otlptest.Store{}
+	behind := httptest.NewServer(s)
+	defer behind.Close()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", behind.URL)
+	_, base := caseMock(t, mock.Config{Script: fastScript()})
+	e := filepath.Join(t.TempDir(), "e.yaml")
+	if err := os.WriteFile(e, []byte("question: is it told?\nprimary: ttfa_p50\nworkload: {reference: the built-in chat}\nwarmup: {requests: 2}\nmeasured: {requests: 3}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	startRun(t, &runFlags{}, "--upstream", base, "--probes", "off", "--block", "5", "--experiment", e).wait(0)
+	phases := map[string]int{}
+	for _, x := range s.Spans() {
+		phases[x.Attributes["omnitap.run.phase"]]++
+	}
+	if d := cmp.Diff(map[string]int{phaseWarmup: 2, phaseMeasured: 3}, phases); d != "" || !s.Metric("omnitap.requests") {
+		t.Errorf("spans by phase (-want +got)\n%s", d)
 	}
 }
 

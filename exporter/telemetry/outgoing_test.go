@@ -18,9 +18,20 @@ func TestLimits(t *testing.T) {
 		attribute.Float64("d", 1.5), attribute.String("e", "xyz"), attribute.String("f", "日本語日本語"),
 	}
 	for _, c := range [][]string{
-		{}, {"ATTRIBUTE_COUNT", "3"}, {"ATTRIBUTE_COUNT", "0"}, {"ATTRIBUTE_COUNT", "-1"}, {"ATTRIBUTE_VALUE_LENGTH", "5"},
-		{"ATTRIBUTE_VALUE_LENGTH", "0"}, {"ATTRIBUTE_VALUE_LENGTH", "-1"}, {"ATTRIBUTE_COUNT", "5", "ATTRIBUTE_VALUE_LENGTH", "2"},
-		{"EVENT_COUNT", "2"}, {"EVENT_COUNT", "0"}, {"EVENT_COUNT", "-1"}, {"LINK_COUNT", "1"}, {"LINK_COUNT", "0"}, {"LINK_COUNT", "9"},
+		{},
+		{"ATTRIBUTE_COUNT", "3"},
+		{"ATTRIBUTE_COUNT", "0"},
+		{"ATTRIBUTE_COUNT", "-1"},
+		{"ATTRIBUTE_VALUE_LENGTH", "5"},
+		{"ATTRIBUTE_VALUE_LENGTH", "0"},
+		{"ATTRIBUTE_VALUE_LENGTH", "-1"},
+		{"ATTRIBUTE_COUNT", "5", "ATTRIBUTE_VALUE_LENGTH", "2"},
+		{"EVENT_COUNT", "2"},
+		{"EVENT_COUNT", "0"},
+		{"EVENT_COUNT", "-1"},
+		{"LINK_COUNT", "1"},
+		{"LINK_COUNT", "0"},
+		{"LINK_COUNT", "9"},
 	} {
 		t.Run(strings.Join(c, " "), func(t *testing.T) {
 			for i := 0; i < len(c); i += 2 {

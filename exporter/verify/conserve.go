@@ -104,6 +104,12 @@ func (j *judge) phase() {
 		j.say(KindValue, "run_phase", "%s began at %d ns, the request at %d", clip(r.RunPhase), j.v.meta.Run.Phases[at].StartNS, *r.Points.TIn)
 	}
 	j.v.res.Compared["run_phase"]++
+	m := &j.v.measured
+	m.phases = true
+	if r.RunPhase == "measured" && r.Terminal.State == "success" {
+		m.successes++
+		m.audioS += orZero(r.AudioS)
+	}
 }
 
 // connection wants each byte of a connection to belong to one exchange.

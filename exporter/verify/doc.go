@@ -38,7 +38,11 @@
 // are flags but for burst_delivery, paced, client_slow, relay_lag and deadline_passed,
 // which are derived, and audio_stall and no_text, which the events may demand.
 //
+// Of resources.parquet every row is read: times and counters that do not fall, nulls that
+// have reasons; the run's energy in metadata.json is reckoned again from the samples of the
+// cards and the successes of the records.
+//
 // Out of scope: whether what the relay read is what the server sent (the twin check
-// and the captures are for that), signatures (who can write the directory can seal it
-// anew: note Result.Seal.Digest elsewhere), and resources.parquet.
+// and the captures are for that), and signatures (who can write the directory can seal it
+// anew: note Result.Seal.Digest elsewhere).
 package verify

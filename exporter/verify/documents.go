@@ -32,6 +32,7 @@ type metadata struct {
 			SHA256 string `json:"sha256"`
 		} `json:"experiment"`
 		Phases []phase `json:"phases"`
+		Energy *spent  `json:"energy"`
 	} `json:"run"`
 
 	read bool
@@ -85,9 +86,6 @@ func (v *verifier) documents() {
 	}
 	for _, name := range []string{rundir.TopologyFile, rundir.CalibrationFile} {
 		v.document(name, false)
-	}
-	if _, err := os.Lstat(filepath.Join(v.dir, "resources.parquet")); err == nil {
-		v.say(Note, KindFile, "resources.parquet", 0, "Parquet is not read: what it holds is hashed and not verified")
 	}
 }
 

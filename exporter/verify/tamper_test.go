@@ -414,6 +414,9 @@ func TestTamperingWithAHash(t *testing.T) {
 	}
 }
 
+// ingress finds when an event came.
+var ingress = regexp.MustCompile(`"mono_ns":(\d+)`)
+
 // What was written down ahead of the first request stays what it was, and requests
 // belong to the part of the run that they began in.
 func TestExperimentAndPhases(t *testing.T) {
@@ -421,7 +424,7 @@ func TestExperimentAndPhases(t *testing.T) {
 		t.Helper()
 		dir := demo(t)
 		sum := fmt.Sprintf("%x", sha256.Sum256([]byte("question: is it so?\n")))
-		first := regexp.MustCompile(`"mono_ns":(\d+)`).FindSubmatch(one(t, dir, events, `"event":"ingress"`))[1]
+		first := ingress.FindSubmatch(one(t, dir, events, `"event":"ingress"`))[1]
 		edit(t, dir, rundir.MetadataFile, once(`"sealed": false`, `"sealed": false,
   "run": {"experiment": {"sha256": "`+sum+`"}, "phases": [{"name": "warmup", "start_ns": 1}, {"name": "measured", "start_ns": `+string(first)+`}]}`))
 		edit(t, dir, requests, func(s string) string {

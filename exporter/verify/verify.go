@@ -51,12 +51,20 @@ type verifier struct {
 	inputs   map[name]*inputs
 	newer    bool // it was told that events have words of a later form
 	conns    map[uint64]*[2]spans
+	measured measured
 
 	seed    [2]maphash.Seed
 	ids     map[[2]uint64]int32 // the line that a request id was seen in
 	missing map[Missing]int64
 	counted map[string]*count
 	other   map[int64]int64 // lines of other schema versions
+}
+
+// measured is what the records of a run's measured part say of it in sum.
+type measured struct {
+	phases    bool // records name theirs
+	successes int64
+	audioS    float64
 }
 
 // count is what was read of a file of lines.
@@ -81,6 +89,7 @@ func Verify(dir string, opts Options) (*Result, error) {
 	v.documents()
 	v.readSessions()
 	v.readRecords()
+	v.resources()
 	v.finish()
 	s := <-done
 	if s.err != nil {

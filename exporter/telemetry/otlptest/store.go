@@ -12,6 +12,7 @@ import (
 
 	collectormetrics "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
 	collectortrace "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	common "go.opentelemetry.io/proto/otlp/common/v1"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -20,6 +21,8 @@ type Span struct {
 	Name, TraceID, ParentID string
 	StartNS, EndNS          uint64
 	Events                  int
+	// Attributes are those that are texts.
+	Attributes map[string]string
 }
 
 // Store is an http.Handler that keeps what it is sent. The zero value is ready.
@@ -82,8 +85,14 @@ func (s *Store) traces(text []byte) error {
 	for _, resource := range in.ResourceSpans {
 		for _, scope := range resource.ScopeSpans {
 			for _, x := range scope.Spans {
+				texts := map[string]string{}
+				for _, a := range x.Attributes {
+					if v, ok := a.Value.GetValue().(*common.AnyValue_StringValue); ok {
+						texts[a.Key] = v.StringValue
+					}
+				}
 				s.spans = append(s.spans, Span{
-					Name: x.Name, TraceID: hex.EncodeToString(x.TraceId), ParentID: hex.EncodeToString(x.ParentSpanId),
+					Attributes: texts, Name: x.Name, TraceID: hex.EncodeToString(x.TraceId), ParentID: hex.EncodeToString(x.ParentSpanId),
 					StartNS: x.StartTimeUnixNano, EndNS: x.EndTimeUnixNano, Events: len(x.Events),
 				})
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	collectormetrics "go.opentelemetry.io/proto/otlp/collector/metrics/v1"
 	collectortrace "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	common "go.opentelemetry.io/proto/otlp/common/v1"
 	metricspb "go.opentelemetry.io/proto/otlp/metrics/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
@@ -28,7 +29,14 @@ func send(t *testing.T, s *Store, path string, body []byte, zipped bool) int {
 
 func TestStore(t *testing.T) {
 	traces, err := proto.Marshal(&collectortrace.ExportTraceServiceRequest{ResourceSpans: []*tracepb.ResourceSpans{{ScopeSpans: []*tracepb.ScopeSpans{{
-		Spans: []*tracepb.Span{{Name: "chat", TraceId: []byte{1, 2}, ParentSpanId: []byte{3}, StartTimeUnixNano: 5, EndTimeUnixNano: 9, Events: make([]*tracepb.Span_Event, 2)}},
+		Spans: []*tracepb.Span{{
+			Attributes: []*common.KeyValue{
+				{Key: "text", Value: &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: "v"}}},
+				{Key: "number", Value: &common.AnyValue{Value: &common.AnyValue_IntValue{IntValue: 1}}},
+				{Key: "nothing"},
+			},
+			Name: "chat", TraceId: []byte{1, 2}, ParentSpanId: []byte{3}, StartTimeUnixNano: 5, EndTimeUnixNano: 9, Events: make([]*tracepb.Span_Event, 2),
+		}},
 	}}}}})
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +63,7 @@ func TestStore(t *testing.T) {
 			t.Errorf("request %d: %d", i, code)
 		}
 	}
-	one := Span{Name: "chat", TraceID: "0102", ParentID: "03", StartNS: 5, EndNS: 9, Events: 2}
+	one := Span{Name: "chat", TraceID: "0102", ParentID: "03", StartNS: 5, EndNS: 9, Events: 2, Attributes: map[string]string{"text": "v"}}
 	if d := cmp.Diff([]Span{one, one}, s.Spans()); d != "" || !s.Metric("a") || s.Metric("b") {
 		t.Error(d)
 	}
