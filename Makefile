@@ -62,7 +62,7 @@ check-fmt: ## fail where fmt would change something
 
 .PHONY: lint
 lint: ## go vet, golangci-lint, module tidiness
-	go vet ./...
+	go vet -tags store ./...
 	$(GOLANGCI_LINT) run ./...
 	go mod tidy -diff
 
@@ -124,7 +124,7 @@ bench-once: ## every benchmark a single time, to see that it still runs
 	@$(MAKE) --no-print-directory bench BENCHTIME=1x RELAYTIME='1x -short'
 
 .PHONY: test-store
-test-store: clients collector ## spans through the Collector, as configs/collector has it, into a real Jaeger; as root; the first run builds that
+test-store: collector ## spans through the Collector, as configs/collector has it, into a real Jaeger; as root; the first run builds that
 	testdata/jaeger/install.sh
 	REQUIRE_KERNEL=1 go test -count 1 -tags store -run '^TestJaeger$$' $(TESTFLAGS) ./cmd/omnitap
 

@@ -237,7 +237,8 @@ func (b *beside) energy() (*energy.Result, error) {
 	if load.ToNS == 0 {
 		return nil, errors.New("no request was measured")
 	}
-	window := energy.Window{FromNS: b.idle.FromNS - 1e9, ToNS: load.ToNS + 1e9}
+	edge := energy.Edge(b.cards.Status().IntervalNS)
+	window := energy.Window{FromNS: b.idle.FromNS - edge, ToNS: load.ToNS + edge}
 	devices, err := resources.Samples(b.m.f.Out, window)
 	if err != nil {
 		return nil, err

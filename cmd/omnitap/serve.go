@@ -198,6 +198,7 @@ func (a *app) build(ctx context.Context, f *serveFlags, extra ...timeline.Sink) 
 		return nil, err
 	}
 	if err := a.assemble(ctx, s, f, extra); err != nil {
+		s.hushTelemetry(ctx)
 		_ = s.listener.Close()
 		if s.admin != nil {
 			_ = s.admin.Close()
@@ -213,6 +214,14 @@ func (a *app) build(ctx context.Context, f *serveFlags, extra ...timeline.Sink) 
 // sinks are where records go: the run directory, the log, metrics, OpenTelemetry.
 func (a *app) sinks(ctx context.Context, s *service, f *serveFlags, extra []timeline.Sink) (sinks fanOut, err error) {
 	sinks = fanOut(extra)
+	if f.exported { // ahead of the directory: what the user may have wrong leaves none behind
+		if s.telemetry, err = s.newTelemetry(ctx); err != nil {
+			return nil, exitWith(exitUsage, err)
+		}
+		if s.telemetry != nil {
+			sinks = append(sinks, s.telemetry)
+		}
+	}
 	if f.Out != "" {
 		meta := rundir.Meta{RunID: s.runID, Node: s.node, Upstream: f.Upstream, Config: f.fileConfig, Logger: s.log}
 		if f.meta != nil {
@@ -232,14 +241,6 @@ func (a *app) sinks(ctx context.Context, s *service, f *serveFlags, extra []time
 			return nil, exitWith(exitUsage, err)
 		}
 		sinks = append(sinks, s.metrics)
-	}
-	if f.exported {
-		if s.telemetry, err = s.newTelemetry(ctx); err != nil {
-			return nil, exitWith(exitUsage, err)
-		}
-		if s.telemetry != nil {
-			sinks = append(sinks, s.telemetry)
-		}
 	}
 	return sinks, nil
 }

@@ -113,7 +113,7 @@ func TestCollector(t *testing.T) {
 			httpAt, grpcAt := startCollector(t, behind.URL)
 			at := map[string]string{"http/protobuf": httpAt, "grpc": grpcAt}[protocol]
 			const asked = 20
-			h := exportThrough(t, asked, map[string]string{
+			h, _ := exportThrough(t, asked, map[string]string{
 				"OTEL_EXPORTER_OTLP_ENDPOINT": "http://" + at, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol, "OTEL_METRIC_EXPORT_INTERVAL": "500",
 			})
 			waitCase(t, "all to arrive", func() bool {
@@ -141,8 +141,8 @@ const (
 )
 
 // exportThrough has so many chats relayed by a process with that environment, and returns
-// what its health said behind them.
-func exportThrough(t testing.TB, asked int, env map[string]string) (h health) {
+// what its health said behind them, and what it printed until its end.
+func exportThrough(t testing.TB, asked int, env map[string]string) (h health, said string) {
 	t.Helper()
 	_, base := caseMock(t, mock.Config{Seed: 1})
 	for name, value := range env {
@@ -162,24 +162,29 @@ func exportThrough(t testing.TB, asked int, env map[string]string) (h health) {
 		return json.NewDecoder(resp.Body).Decode(&h) == nil && (h.Telemetry == nil || h.Telemetry.Records.Offered >= int64(asked))
 	})
 	p.stop(t)
-	return h
+	return h, p.output()
 }
 
 // admin is the address of the process's admin listener.
-func (p *relayProcess) admin(t testing.TB) string {
+func (p *relayProcess) admin(t testing.TB) (at string) {
 	t.Helper()
-	for line := range strings.Lines(p.output()) {
-		if at, ok := strings.CutPrefix(strings.TrimSpace(line), "admin on "); ok {
-			return at
+	waitCase(t, "serve to name its admin listener", func() bool {
+		for line := range strings.Lines(p.output()) {
+			if a, ok := strings.CutPrefix(strings.TrimSpace(line), "admin on "); ok {
+				at = a
+			}
 		}
+		return at != "" || p.over()
+	})
+	if at == "" {
+		t.Fatalf("serve names no admin listener: %s", p.output())
 	}
-	t.Fatalf("serve names no admin listener: %s", p.output())
-	return ""
+	return at
 }
 
 // TestNoCollector: nobody is dialled where the environment asks for nothing.
 func TestNoCollector(t *testing.T) {
-	if h := exportThrough(t, 1, nil); h.Telemetry != nil {
+	if h, _ := exportThrough(t, 1, nil); h.Telemetry != nil {
 		t.Errorf("health says %+v", h.Telemetry)
 	}
 }
@@ -193,9 +198,12 @@ func TestC77DeadCollector(t *testing.T) {
 	}
 	defer l.Close()
 	const asked = 5
-	h := exportThrough(t, asked, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://" + l.Addr().String()})
+	h, said := exportThrough(t, asked, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://" + l.Addr().String()})
 	if h.Telemetry == nil || h.Telemetry.Records.Offered != asked || h.Telemetry.Records.Exported != 0 {
 		t.Errorf("health says %+v", h.Telemetry)
+	}
+	if !strings.Contains(said, "not all was exported to OpenTelemetry") || !strings.Contains(said, fmt.Sprintf("shutdown %d", asked)) {
+		t.Errorf("it does not say that %d were lost: %s", asked, said)
 	}
 }
 
@@ -215,8 +223,11 @@ func TestRunTelemetry(t *testing.T) {
 	for _, x := range s.Spans() {
 		phases[x.Attributes["omnitap.run.phase"]]++
 	}
-	if d := cmp.Diff(map[string]int{phaseWarmup: 2, phaseMeasured: 3}, phases); d != "" || !s.Metric("omnitap.requests") {
+	if d := cmp.Diff(map[string]int{phaseWarmup: 2, phaseMeasured: 3}, phases); d != "" {
 		t.Errorf("spans by phase (-want +got)\n%s", d)
+	}
+	if !s.Metric("omnitap.requests") {
+		t.Error("no metrics came")
 	}
 }
 

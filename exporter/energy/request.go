@@ -19,14 +19,15 @@ type Share struct {
 }
 
 // Attribute tells each request's energy by the one rule that needs no guess: a request
-// that was alone at the server, a sampling interval before and behind it included, took
+// that was alone at the server, the time between two readings before and behind it included, took
 // what the cards took above idle. All others are nil. In.Load is not used; foreign are
 // the windows in which other programs used the cards.
 func Attribute(in Input, requests []Request, foreign []Window) []Share {
+	guard := max(in.IntervalNS, apart(in.Devices))
 	idle := Of(Input{Devices: in.Devices, IntervalNS: in.IntervalNS, Idle: in.Idle, Load: in.Idle})
 	out := make([]Share, 0, len(requests))
 	for i, r := range requests {
-		guarded := Window{r.FromNS - in.IntervalNS, r.ToNS + in.IntervalNS}
+		guarded := Window{r.FromNS - guard, r.ToNS + guard}
 		s := Share{ID: r.ID}
 		switch other := company(requests, i, guarded); {
 		case other != "":
@@ -39,6 +40,25 @@ func Attribute(in Input, requests []Request, foreign []Window) []Share {
 		out = append(out, s)
 	}
 	return out
+}
+
+// apart is the longest time, of up to a second, between two readings of a card's counter:
+// what is at the edge of a window comes of readings so far away.
+func apart(devices []Device) (longest int64) {
+	for i := range devices {
+		var last int64
+		for k := range devices[i].Samples {
+			s := &devices[i].Samples[k]
+			if s.EnergyMJ == nil {
+				continue
+			}
+			if d := s.MonoNS - last; last != 0 && d <= leastGap {
+				longest = max(longest, d)
+			}
+			last = s.MonoNS
+		}
+	}
+	return longest
 }
 
 func (s *Share) take(in Input, idle Result, w Window) {

@@ -46,9 +46,11 @@ type Reading struct {
 }
 
 const (
-	// leastSamples is how many a window needs. Below, one sample is more than a tenth of
-	// the figure.
+	// leastSamples is how many a window needs. Below, one sample of power is more than a
+	// tenth of the figure. Of a counter, which counts between its readings too, leastCounts
+	// of them will do.
 	leastSamples = 10
+	leastCounts  = 3
 	// gapIntervals, and at least leastGap, is how long power may be unknown inside the
 	// window, and either sensor at its edges.
 	gapIntervals = 5
@@ -59,15 +61,21 @@ const (
 // be between samples.
 func Over(d Device, w Window, intervalNS int64) Reading {
 	r := Reading{Unmeasured: map[string]string{}}
-	in := cut(d.Samples, w)
+	gap := Edge(intervalNS)
+	in := cut(d.Samples, w, gap, func(*Sample) bool { return true })
 	r.Samples = len(within(d.Samples, w))
 	r.LongestGapMS = float64(longest(in)) / 1e6
-	gap := max(gapIntervals*intervalNS, leastGap)
 	why := unfit(in, r.Samples, w)
-	r.CounterJ, r.CounterS = r.sensor("counter_j", why, func() (float64, float64, error) { return counter(counted(d.Samples, w, gap), w, gap) })
+	r.CounterJ, r.CounterS = r.sensor("counter_j", why, func() (float64, float64, error) { return counter(cut(d.Samples, w, gap, hasCounter), w, gap) })
 	r.PowerJ, r.PowerS = r.sensor("power_j", why, func() (float64, float64, error) { return integral(in, w, gap) })
 	return r
 }
+
+// Edge is how far outside of a window a sample may be to say what is at the window's edge,
+// nanoseconds. intervalNS is the time that was meant to be between samples.
+func Edge(intervalNS int64) int64 { return max(gapIntervals*intervalNS, leastGap) }
+
+func hasCounter(s *Sample) bool { return s.EnergyMJ != nil }
 
 func (r *Reading) sensor(name string, why error, read func() (joule, seconds float64, err error)) (*float64, float64) {
 	joule, seconds := 0.0, 0.0
@@ -81,30 +89,25 @@ func (r *Reading) sensor(name string, why error, read func() (joule, seconds flo
 	return &joule, seconds
 }
 
-// cut is the samples in a window with the ones next to it on both sides.
-func cut(s []Sample, w Window) []Sample {
+// cut is the samples in a window, with the next one on each side that has what is asked
+// for, where that is no farther away than gap: not every sample has the counter.
+func cut(s []Sample, w Window, gap int64, has func(*Sample) bool) []Sample {
 	from := sort.Search(len(s), func(i int) bool { return s[i].MonoNS > w.FromNS })
 	to := sort.Search(len(s), func(i int) bool { return s[i].MonoNS >= w.ToNS })
-	return s[max(from-1, 0):max(min(to+1, len(s)), max(from-1, 0))]
-}
-
-// counted is the samples in a window with the next ones on both sides that have the energy
-// counter, where they are no farther away than gap: not every sample has it.
-func counted(s []Sample, w Window, gap int64) []Sample {
-	from := sort.Search(len(s), func(i int) bool { return s[i].MonoNS > w.FromNS })
-	to := sort.Search(len(s), func(i int) bool { return s[i].MonoNS >= w.ToNS })
-	first, last := max(from-1, 0), max(min(to+1, len(s)), max(from-1, 0))
-	for i := first; i >= 0 && s[i].MonoNS >= w.FromNS-gap; i-- {
-		if first = i; s[i].EnergyMJ != nil {
+	first, last := from, max(to, from)
+	for i := from - 1; i >= 0 && s[i].MonoNS >= w.FromNS-gap; i-- {
+		if has(&s[i]) {
+			first = i
 			break
 		}
 	}
-	for i := last - 1; i >= 0 && i < len(s) && s[i].MonoNS <= w.ToNS+gap; i++ {
-		if last = i + 1; s[i].EnergyMJ != nil {
+	for i := to; i < len(s) && s[i].MonoNS <= w.ToNS+gap; i++ {
+		if has(&s[i]) {
+			last = i + 1
 			break
 		}
 	}
-	return s[first:last]
+	return s[first:max(last, first)]
 }
 
 func within(s []Sample, w Window) []Sample {
@@ -142,9 +145,9 @@ type point struct {
 
 // clip cuts a line at a window's edges, where the points reach them, and says how much
 // time is left.
-func clip(p []point, w Window, gap int64) ([]point, float64, error) {
-	if len(p) < leastSamples {
-		return nil, 0, fmt.Errorf("%d samples have a value, at least %d are needed", len(p), leastSamples)
+func clip(p []point, w Window, gap int64, least int) ([]point, float64, error) {
+	if len(p) < least {
+		return nil, 0, fmt.Errorf("%d samples have a value, at least %d are needed", len(p), least)
 	}
 	if late := p[0].ns - w.FromNS; late > gap {
 		return nil, 0, fmt.Errorf("the samples begin %v after the window", time.Duration(late))
@@ -187,7 +190,7 @@ func counter(in []Sample, w Window, gap int64) (joule, seconds float64, err erro
 		last = *s.EnergyMJ
 		p = append(p, point{s.MonoNS, float64(last - first)}) // a counter of years has more digits than a float
 	}
-	p, seconds, err = clip(p, w, gap)
+	p, seconds, err = clip(p, w, gap, leastCounts)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -205,7 +208,7 @@ func integral(in []Sample, w Window, gap int64) (joule, seconds float64, err err
 			p = append(p, point{s.MonoNS, *s.PowerW})
 		}
 	}
-	p, seconds, err = clip(p, w, gap)
+	p, seconds, err = clip(p, w, gap, leastSamples)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -42,7 +42,7 @@ func Each(dir string, use func(*Row) error) error {
 
 // Samples are the cards of a run as exporter/energy takes them, each with its samples
 // within a window, and ordered by name. An instance of a split card has no sensors and is
-// left out. The window should be wider than those that energy is asked of by a second.
+// left out. The window should be wider than those that energy is asked of by energy.Edge.
 func Samples(dir string, w energy.Window) ([]energy.Device, error) {
 	at := map[string]int{}
 	var out []energy.Device

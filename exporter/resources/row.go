@@ -78,7 +78,8 @@ type Row struct {
 	MemoryTotalBytes     *int64 `parquet:"memory_total_bytes,optional,dict"`
 	MemoryAvailableBytes *int64 `parquet:"memory_available_bytes,optional"`
 	// NetNamespace is a network's, and the one that a process is in; NetOwn says that it
-	// is omnitap's. The counters are a network's, since it was made.
+	// is omnitap's. The counters are sums over the interfaces that it has at the moment:
+	// they fall where one goes away.
 	NetNamespace     *string `parquet:"net_namespace,optional,dict"`
 	NetOwn           *bool   `parquet:"net_own,optional"`
 	NetReceivedBytes *int64  `parquet:"net_received_bytes,optional"`

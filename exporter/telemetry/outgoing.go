@@ -10,9 +10,10 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// outgoing is a span as it is handed on. The SDK begins the span of each record, which asks the
-// sampler, draws the ids and knows resource and scope; what else the SDK's spans do, for
-// those who may write to them at any time, costs more than all of a tree.
+// outgoing is a span as it is handed on. The SDK begins the span of each record: it asks
+// the sampler, draws the ids, and knows resource and scope. Its spans can do more, for those
+// who write to them at any time, and that costs more than all that a tree needs. (Attributes
+// that a sampler adds are not taken over: none of those that the environment can name does.)
 type outgoing struct {
 	sdktrace.ReadOnlySpan // the record's own, by the SDK
 
@@ -24,6 +25,7 @@ type outgoing struct {
 	events          []sdktrace.Event
 	links           []sdktrace.Link
 	status          sdktrace.Status
+	children        int
 	dropped         struct{ attributes, events, links int } // by the limits of the environment
 }
 
@@ -42,6 +44,9 @@ func (x *outgoing) Status() sdktrace.Status          { return x.status }
 func (x *outgoing) DroppedAttributes() int           { return x.dropped.attributes }
 func (x *outgoing) DroppedEvents() int               { return x.dropped.events }
 func (x *outgoing) DroppedLinks() int                { return x.dropped.links }
+func (x *outgoing) ChildSpanCount() int              { return x.children }
+
+var _ sdktrace.ReadOnlySpan = (*outgoing)(nil)
 
 // take gives the span the attributes of a set, which it gives back.
 func (x *outgoing) take(s *set, limits *sdktrace.SpanLimits) {

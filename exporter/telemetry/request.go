@@ -91,11 +91,12 @@ func (s *set) seconds(k attribute.Key, ms *float64) {
 }
 
 // clip bounds what a client or a server may have made long, in bytes, and keeps nothing of
-// the buffer that it was cut from.
+// the buffer that it was cut from. What is no UTF-8 is left out: OTLP refuses a whole batch
+// for it.
 func clip(s string) string {
 	const limit = 256
 	if len(s) <= limit {
-		return s
+		return strings.ToValidUTF8(s, "")
 	}
 	return strings.ToValidUTF8(strings.Clone(s[:limit]), "") + "…"
 }

@@ -1,8 +1,10 @@
 package telemetry
 
 import (
+	"bytes"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -173,13 +175,13 @@ func TestParentIsTheClients(t *testing.T) {
 		trace        string
 		spans        int
 	}{
-		{"sampled", "00-" + clientTrace + "-" + clientSpan + "-01", clientTrace, 1},
+		{"sampled", "00-" + clientTrace + "-" + clientSpan + "-01", clientTrace, 6},
 		{"not sampled", "00-" + clientTrace + "-" + clientSpan + "-00", "", 0},
-		{"nonsense", "00-zz-" + clientSpan + "-01", "", 1},
+		{"nonsense", "00-zz-" + clientSpan + "-01", "", 6},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, stats := sent(t, Config{Parents: headers{c.parent, "v=1"}}, []*timeline.Record{sample(3, 0)})
-			if len(got) != c.spans || stats.Records.Unsampled != int64(1-c.spans) {
+			got, stats := sent(t, Config{Parents: headers{c.parent, "v=1"}}, []*timeline.Record{sample(3, 3)})
+			if len(got) != c.spans || stats.Records.Unsampled != int64(1-min(c.spans, 1)) {
 				t.Fatalf("spans %v, %+v", got, stats.Records)
 			}
 			if c.trace == "" {
@@ -191,7 +193,31 @@ func TestParentIsTheClients(t *testing.T) {
 			if s := got["chat"]; hex.EncodeToString(s.TraceId) != c.trace || hex.EncodeToString(s.ParentSpanId) != clientSpan || s.TraceState != "v=1" {
 				t.Errorf("%v", s)
 			}
+			for name, s := range got {
+				const sampled, hasRemote, remote = 1, 0x100, 0x200 // opentelemetry/proto/trace/v1
+				flags, parent := uint32(sampled|hasRemote), got["chat"].SpanId
+				if name == "chat" {
+					flags, parent = flags|remote, s.ParentSpanId
+				}
+				if s.Flags != flags || !bytes.Equal(s.ParentSpanId, parent) || hex.EncodeToString(s.TraceId) != c.trace || s.TraceState != "v=1" {
+					t.Errorf("%s: flags %x, %v", name, s.Flags, s)
+				}
+			}
 		})
+	}
+}
+
+// TestTextThatIsNoUTF8 goes out without what is none: else a collector gets nothing of all
+// that is in a batch with it.
+func TestTextThatIsNoUTF8(t *testing.T) {
+	bad, good := sample(3, 3), sample(3, 0)
+	bad.Model, bad.Path, bad.RequestID, bad.Terminal.Reason = new("m\xff"), new("/v1/\xfe"), "r\xc3", "\xff"
+	bad.Stages[0].Stage, bad.Transfers[0].From, bad.ServerRequestID = "thinker\xff", "thinker\xff", new("\xff\xfe")
+	bad.Unmeasured["stages"] = "\xff"
+	good.Flow = timeline.FlowSpeech
+	got, stats := sent(t, Config{}, []*timeline.Record{bad, good})
+	if got["chat"] == nil || got["speech"] == nil || got["stage thinker"] == nil || stats.Records.Exported != 2 {
+		t.Errorf("spans %v, %+v", slices.Sorted(maps.Keys(got)), stats.Records)
 	}
 }
 

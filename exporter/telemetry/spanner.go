@@ -76,8 +76,8 @@ func (s *spanner) session(x *timeline.Session) {
 	s.hand(b.close(out))
 }
 
-// begin has the SDK begin a record's own span: nil where it is not sampled. The SDK's spans
-// can be read: without a processor nobody else does.
+// begin has the SDK begin a record's own span: nil where it is not sampled. The provider
+// has no processor: that span goes nowhere by itself.
 func (s *spanner) begin(ctx context.Context, name string) sdktrace.ReadOnlySpan {
 	_, span := s.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindServer))
 	span.End()
@@ -166,7 +166,7 @@ type builder struct {
 	id      func() trace.SpanID
 	own     sdktrace.ReadOnlySpan // the record's, by the SDK
 	done    tree
-	leaves  []outgoing // of done: there are never more than it has room for
+	leaves  []outgoing // done points into it: it never grows beyond its first room
 	omitted int
 	unknown []string // NAME: REASON of what has no span
 }
@@ -182,6 +182,7 @@ func (b *builder) root(name string, from, to int64) *outgoing {
 // close ends the tree with its own span.
 func (b *builder) close(x *outgoing) tree {
 	x.bound(b.limits)
+	x.children = len(b.done)
 	b.done = append(b.done, x)
 	return b.done
 }

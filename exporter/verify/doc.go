@@ -14,7 +14,8 @@
 //
 // Events and records are joined as they come, in the order in which they were
 // written: an event of an hour ago is no longer held. What is held grows with the
-// requests in flight, the sessions, and 20 bytes for each request.
+// requests in flight, the sessions, 20 bytes for each request, and some hundred for each
+// process and card of resources.parquet.
 //
 // Events of form 2 (event_form of metadata.json) tell every measurement of a record but
 // the hashes of payloads:
@@ -38,9 +39,9 @@
 // are flags but for burst_delivery, paced, client_slow, relay_lag and deadline_passed,
 // which are derived, and audio_stall and no_text, which the events may demand.
 //
-// Of resources.parquet every row is read: times and counters that do not fall, nulls that
-// have reasons; the run's energy in metadata.json is reckoned again from the samples of the
-// cards and the successes of the records.
+// Of resources.parquet every row is read: times and CPU times that do not fall, nulls that
+// have reasons; the figures of the run's energy in metadata.json are reckoned again from the
+// samples of the cards and the successes of the records. That one is null is taken as told.
 //
 // Out of scope: whether what the relay read is what the server sent (the twin check
 // and the captures are for that), and signatures (who can write the directory can seal it

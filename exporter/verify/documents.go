@@ -33,6 +33,13 @@ type metadata struct {
 		} `json:"experiment"`
 		Phases []phase `json:"phases"`
 		Energy *spent  `json:"energy"`
+		// Resources is what their writer counted.
+		Resources struct {
+			File *struct {
+				RowsWritten int64 `json:"rows_written"`
+				RowsLost    int64 `json:"rows_lost"`
+			} `json:"file"`
+		} `json:"resources"`
 	} `json:"run"`
 
 	read bool
@@ -44,6 +51,7 @@ type metadata struct {
 type phase struct {
 	Name    string `json:"name"`
 	StartNS int64  `json:"start_ns"`
+	EndNS   int64  `json:"end_ns"`
 }
 
 type stamp struct {

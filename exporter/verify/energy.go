@@ -2,6 +2,7 @@ package verify
 
 import (
 	"math"
+	"slices"
 
 	"github.com/omnitap/omnitap/exporter/rundir"
 )
@@ -55,84 +56,84 @@ func (e *spent) cards() cards {
 	}
 	edge := max(int64(5*e.IntervalMS*1e6), 1e9)
 	for i := range e.Devices {
-		c[e.Devices[i].Device] = &card{over{w: e.Idle, edge: edge}, over{w: e.Load, edge: edge}}
+		c[e.Devices[i].Device] = &card{newOver(e.Idle, edge), newOver(e.Load, edge)}
 	}
 	return c
 }
 
 // add takes a row of a card in.
 func (c cards) add(r *resource) {
-	if r.Kind != "gpu" || r.Device == nil || c[*r.Device] == nil {
+	one := c[orZero(r.Device)]
+	if one == nil {
 		return
 	}
-	one := c[*r.Device]
 	for _, o := range []*over{&one.idle, &one.load} {
 		if r.PowerW != nil {
-			o.power.add(o, r.MonoNS, *r.PowerW, true)
+			o.power.area(r.MonoNS, *r.PowerW)
 		} else {
 			o.power.torn = true
 		}
 		if r.EnergyMJ != nil {
-			o.counter.add(o, r.MonoNS, float64(*r.EnergyMJ-o.counter.zero(*r.EnergyMJ))/1e3, false)
+			o.counter.rise(r.MonoNS, *r.EnergyMJ)
 		}
 	}
 }
 
 // over is what one card took in a window, by both sensors.
-type over struct {
-	w              window
-	edge           int64 // how far outside of the window a neighbour may be
-	power, counter line
+type over struct{ power, counter line }
+
+func newOver(w window, edge int64) over {
+	return over{line{w: w, edge: edge}, line{w: w, edge: edge}}
 }
 
 // line is a sensor's values so far as a line from sample to sample: the area under it, or
 // what it rose by, within the window, and how many seconds of the window it covers.
 type line struct {
-	at, base   int64
-	v          float64
-	began      bool
-	based      bool
-	torn       bool // a sample without a value came since
+	w    window
+	edge int64 // how far outside of the window a neighbour may be
+
+	at, base int64
+	v        float64
+	began    bool
+	torn     bool // a sample without a value came since
+	// unsure says that nobody can tell what is at an edge of the window: the neighbour is
+	// far away, or one that is nearer had no value.
+	unsure     bool
 	sum, lasts float64
 }
 
-// zero is the first value of a counter: one of years has more digits than a float.
-func (l *line) zero(v int64) int64 {
-	if !l.based {
-		l.base, l.based = v, true
-	}
-	return l.base
+// area takes the next value of power.
+func (l *line) area(at int64, v float64) {
+	l.next(at, v, func(a, b float64, seconds float64) float64 { return (a + b) / 2 * seconds })
 }
 
-// add takes the next value. Power is known at the window's edge only if the very next
-// sample has it, the counter if one does that is near.
-func (l *line) add(o *over, at int64, v float64, area bool) {
-	from, to := l.at, at
-	was, torn := l.v, l.torn
-	began := l.began
+// rise takes the next value of a counter, in thousandths. One of years has more digits than
+// a float: it counts from its first value.
+func (l *line) rise(at, v int64) {
+	if !l.began {
+		l.base = v
+	}
+	l.next(at, float64(v-l.base)/1e3, func(a, b, _ float64) float64 { return b - a })
+}
+
+func (l *line) next(at int64, v float64, sum func(a, b, seconds float64) float64) {
+	from, was, began, torn := l.at, l.v, l.began, l.torn
 	l.at, l.v, l.began, l.torn = at, v, true, false
-	if !began || at <= from {
+	a, b := max(from, l.w.FromNS), min(at, l.w.ToNS)
+	if !began || a >= b {
 		return
 	}
-	left, right := from < o.w.FromNS, to > o.w.ToNS
-	far := left && from < o.w.FromNS-o.edge || right && to > o.w.ToNS+o.edge
-	if (left || right) && (far || area && torn) {
-		return
+	if left, right := a > from, b < at; left && from < l.w.FromNS-l.edge || right && at > l.w.ToNS+l.edge || (left || right) && torn {
+		l.unsure = true
 	}
-	a, b := max(from, o.w.FromNS), min(to, o.w.ToNS)
-	if a >= b {
-		return
-	}
-	on := func(ns int64) float64 { return was + (v-was)*float64(ns-from)/float64(to-from) }
+	on := func(ns int64) float64 { return was + (v-was)*float64(ns-from)/float64(at-from) }
 	seconds := float64(b-a) / 1e9
-	if l.lasts += seconds; area {
-		l.sum += (on(a) + on(b)) / 2 * seconds
-	} else {
-		l.sum += on(b) - on(a)
-	}
+	l.lasts += seconds
+	l.sum += sum(on(a), on(b), seconds)
 }
 
-// compare holds the figures of a run to the rows, and the sums to the figures.
+// compare holds the figures of a run to the rows, and the sums to the figures. A figure that
+// is null is taken as told.
 func (e *spent) compare(v *verifier, c cards) {
 	h := held{v, resourcesFile + " gives"}
 	var counter, power sums
@@ -140,20 +141,8 @@ func (e *spent) compare(v *verifier, c cards) {
 		d := &e.Devices[i]
 		got := c[d.Device]
 		name := "run.energy.devices[" + itoa(int64(i)) + "]."
-		for _, p := range []struct {
-			name string
-			told *reading
-			got  *over
-		}{{name + "idle", &d.Idle, &got.idle}, {name + "load", &d.Load, &got.load}} {
-			h.hold(p.name+".counter_j", p.told.CounterJ, p.got.counter.sum)
-			h.hold(p.name+".power_j", p.told.PowerJ, p.got.power.sum)
-			if p.told.CounterJ != nil {
-				h.hold(p.name+".counter_s", &p.told.CounterS, p.got.counter.lasts)
-			}
-			if p.told.PowerJ != nil {
-				h.hold(p.name+".power_s", &p.told.PowerS, p.got.power.lasts)
-			}
-		}
+		h.reading(name+"idle", &d.Idle, &got.idle)
+		h.reading(name+"load", &d.Load, &got.load)
 		counter.add(&got.idle.counter, &got.load.counter)
 		power.add(&got.idle.power, &got.load.power)
 	}
@@ -161,19 +150,38 @@ func (e *spent) compare(v *verifier, c cards) {
 		h.figures("run.energy.counter.", &e.Counter, &counter, e)
 		h.figures("run.energy.power.", &e.Power, &power, e)
 	}
-	if m := &v.measured; m.phases {
-		h := held{v, "the records give"}
-		successes, audio := float64(e.Successes), 0.0
-		h.hold("run.energy.successes", &successes, float64(m.successes))
-		if e.AudioS != nil {
-			audio = m.audioS
-		}
-		h.hold("run.energy.audio_s", e.AudioS, audio)
+	e.shares(v)
+}
+
+// shares holds what the energy is shared among to the records.
+func (e *spent) shares(v *verifier) {
+	m := &v.measured
+	if !m.phases {
+		return
+	}
+	h := held{v, "the records give"}
+	h.v.res.Compared["run.energy"]++
+	if e.Successes != m.successes {
+		h.say("run.energy.successes", e.Successes, m.successes)
+	}
+	h.hold("run.energy.audio_s", e.AudioS, m.audioS)
+	if e.AudioS == nil && m.audioS > 0 {
+		h.say("run.energy.audio_s", nil, m.audioS)
+	}
+	at := slices.IndexFunc(v.meta.Run.Phases, func(p phase) bool { return p.Name == "measured" })
+	if at < 0 {
+		return
+	}
+	if p := v.meta.Run.Phases[at]; e.Load.FromNS != p.StartNS || p.EndNS != 0 && e.Load.ToNS != p.EndNS {
+		v.say(Error, KindValue, rundir.MetadataFile, 0, "run.energy.load is from %d to %d, the measured part from %d to %d", e.Load.FromNS, e.Load.ToNS, p.StartNS, p.EndNS)
 	}
 }
 
 // sums are those over all cards.
-type sums struct{ total, idle, net float64 }
+type sums struct {
+	total, idle, net float64
+	unsure           bool
+}
 
 func (s *sums) add(idle, load *line) {
 	watts := 0.0
@@ -183,6 +191,7 @@ func (s *sums) add(idle, load *line) {
 	s.total += load.sum
 	s.idle += watts
 	s.net += load.sum - watts*load.lasts
+	s.unsure = s.unsure || idle.unsure || load.unsure
 }
 
 // held compares with what comes of others.
@@ -191,7 +200,26 @@ type held struct {
 	others string
 }
 
+func (h held) reading(name string, told *reading, got *over) {
+	h.sensor(name+".counter_", told.CounterJ, told.CounterS, &got.counter)
+	h.sensor(name+".power_", told.PowerJ, told.PowerS, &got.power)
+}
+
+func (h held) sensor(name string, joule *float64, seconds float64, got *line) {
+	switch {
+	case joule == nil:
+	case got.unsure:
+		h.v.lacks("run.energy", "a sample at the window's edge has no value, or is missing")
+	default:
+		h.hold(name+"j", joule, got.sum)
+		h.hold(name+"s", &seconds, got.lasts)
+	}
+}
+
 func (h held) figures(name string, f *figures, s *sums, e *spent) {
+	if s.unsure {
+		return
+	}
 	h.hold(name+"total_j", f.TotalJ, s.total)
 	h.hold(name+"idle_w", f.IdleW, s.idle)
 	h.hold(name+"net_j", f.NetJ, s.net)
@@ -210,6 +238,10 @@ func (h held) hold(name string, told *float64, got float64) {
 	}
 	h.v.res.Compared["run.energy"]++
 	if d := math.Abs(*told - got); !(d <= 1e-6*math.Max(math.Abs(got), 1)) {
-		h.v.say(Error, KindValue, rundir.MetadataFile, 0, "%s is %v, %s %v", name, *told, h.others, got)
+		h.say(name, *told, got)
 	}
+}
+
+func (h held) say(name string, told, got any) {
+	h.v.say(Error, KindValue, rundir.MetadataFile, 0, "%s is %v, %s %v", name, told, h.others, got)
 }

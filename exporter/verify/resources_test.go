@@ -86,15 +86,15 @@ func TestResourceRows(t *testing.T) {
 	loaded := func(gpu []*resources.Row) *resources.Row { return gpu[400] } // amid the load
 	for name, e := range map[string]edit{
 		"time":      {verify.KindOrder, "stands behind one of", func(g []*resources.Row) { g[100].MonoNS -= 2e9 }},
-		"counter":   {verify.KindConservation, "energy_mj fell from", func(g []*resources.Row) { *counted(g, 400).EnergyMJ = 1 }},
+		"counter":   {verify.KindValue, "run.energy.devices[0].load.counter_j is", func(g []*resources.Row) { raise(g[400:], 1e5) }},
+		"reloaded":  {verify.KindValue, "run.energy.devices[0].load.counter_j is", func(g []*resources.Row) { raise(g[400:], -9e9) }},
 		"null":      {verify.KindSchema, "power_w is null without a reason", func(g []*resources.Row) { loaded(g).PowerW = nil }},
 		"reason":    {verify.KindSchema, "power_w has a value and a reason", func(g []*resources.Row) { loaded(g).Unmeasured = new(`{"power_w":"no"}`) }},
 		"no object": {verify.KindSchema, "unmeasured: ", func(g []*resources.Row) { loaded(g).Unmeasured = new(`no`) }},
 		"percent":   {verify.KindConservation, "gpu_percent is 200", func(g []*resources.Row) { loaded(g).GPUPercent = new(int32(200)) }},
 		"power":     {verify.KindConservation, "power_w is -1", func(g []*resources.Row) { loaded(g).PowerW = new(-1.0) }},
-		"memory":    {verify.KindConservation, "bytes of memory are used", func(g []*resources.Row) { *loaded(g).GPUMemoryUsedBytes = 1 << 60 }},
 		"altered":   {verify.KindValue, "run.energy.devices[0].load.power_j is", func(g []*resources.Row) { *loaded(g).PowerW++ }},
-		"dropped":   {verify.KindValue, "run.energy.devices[0].idle.power_j is", func(g []*resources.Row) { g[100].Device = new("gpu7") }},
+		"another":   {verify.KindValue, "gpu7 was sampled", func(g []*resources.Row) { loaded(g).Device = new("gpu7") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := sampledRun(t)
@@ -111,9 +111,13 @@ func TestResourceRows(t *testing.T) {
 	})
 }
 
-// counted is the first row from the i-th on that has the counter.
-func counted(g []*resources.Row, i int) *resources.Row {
-	return g[i+slices.IndexFunc(g[i:], func(r *resources.Row) bool { return r.EnergyMJ != nil })]
+// raise adds to a card's counter.
+func raise(g []*resources.Row, mj int64) {
+	for _, r := range g {
+		if r.EnergyMJ != nil {
+			*r.EnergyMJ += mj
+		}
+	}
 }
 
 // rewrite changes rows of a run's card.

@@ -11,8 +11,8 @@
 // as devices of their own. A lost card is named, all it said before is nil, and the others
 // go on.
 //
-// The energy counter is read as often as a hundredth of a core allows: some drivers ask the
-// card for it, for milliseconds each time. Samples without it say so.
+// The energy counter of a card is read as often as a hundredth of a core allows, or once in
+// 0.9 s: with some drivers a reading takes milliseconds. Samples without it say so.
 //
 // NVML is opened by Run, and nothing of it ends the program: functions are looked up one
 // by one before they are called, a library that cannot be opened or breaks is tried again

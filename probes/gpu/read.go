@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -182,9 +183,18 @@ func (r *reader) power(d *Device) {
 	d.PowerAverageW = watts(fieldPowerAverage, powerAverage)
 }
 
-// energyShare is the part of a core that reading the energy counter of a card may cost. It
-// is asked of the card itself: microseconds with some drivers, with others 4 ms.
-const energyShare = 0.01
+// energyShare is the part of a core that reading the energy counter of a card may cost: a
+// reading takes microseconds with some drivers, with others 4 to 12 ms. Up to energyMost it
+// may cost more, so that two readings are no more than energyApart nanoseconds apart: what
+// lies at the edge of a window is known from readings within a second of it (exporter/energy).
+const (
+	energyShare = 0.01
+	energyMost  = 0.05
+	energyApart = 0.9e9
+)
+
+// rest is how long after a reading that cost so much the next one is, nanoseconds.
+func rest(cost float64) int64 { return int64(min(cost/energyShare, max(energyApart, cost/energyMost))) }
 
 // energy reads the counter, where that has not cost too much lately. It counts on meanwhile.
 func (r *reader) energy(now int64) *uint64 {
@@ -197,8 +207,11 @@ func (r *reader) energy(now int64) *uint64 {
 	v := value(r, fieldEnergy, r.card.energy)
 	if after, ok := r.cpu(); ok && timed {
 		cost := after - before
-		r.counted.at = now + int64(float64(cost)/energyShare)
-		r.counted.why = fmt.Errorf("not read in this sample: a reading cost %.1f ms of processor time", float64(cost)/1e6)
+		r.counted.at = now + rest(float64(cost))
+		r.counted.why = fmt.Errorf("not read in this sample: a reading cost %.0f ms of processor time", max(1, math.Round(float64(cost)/1e6)))
+		if v == nil {
+			r.counted.why = errors.New("not read in this sample, and the last reading failed: " + r.now[fieldEnergy])
+		}
 	}
 	return v
 }

@@ -61,9 +61,16 @@ func holds(t *testing.T, d Device) {
 	}
 }
 
+// freely is a reader whose readings cost nothing: all samples have all.
+func freely(c card) *reader {
+	r := newReader(c, testClocks())
+	r.cpu = func() (int64, bool) { return 0, true }
+	return r
+}
+
 func TestDevice(t *testing.T) {
 	f := newFake(3)
-	d := newReader(f, testClocks()).device(true)
+	d := freely(f).device(true)
 	holds(t, d)
 	want := map[string]any{
 		fieldPower: 120.5, fieldPowerAverage: 118.25, fieldEnergy: uint64(1_000_000), fieldGPU: uint32(37), fieldMemoryPercent: uint32(21),
@@ -140,7 +147,7 @@ func TestNotSupportedIsNotZero(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(0)
 			c.set(f)
-			r := newReader(f, testClocks())
+			r := freely(f)
 			for range 2 {
 				d := r.device(true)
 				holds(t, d)
@@ -173,7 +180,7 @@ func TestNotSupportedIsNotZero(t *testing.T) {
 func TestInstance(t *testing.T) {
 	f := newFake(1)
 	f.id.instance = 2
-	d := newReader(f, testClocks()).device(false)
+	d := freely(f).device(false)
 	holds(t, d)
 	if d.Name != "gpu1/mig2" || !d.MIG || !d.Instance || d.GPUPercent != nil || d.MemoryUsedBytes == nil {
 		t.Errorf("%+v", d)
@@ -186,7 +193,7 @@ func TestProcesses(t *testing.T) {
 	f := newFake(0)
 	f.list = []held{{1, ones64}, {2, 5}, {2, ones64}, {3, 7}}
 	f.use1 = []used{{3, 100, 40, 1}, {3, 90, 10, 0}, {2, 95, 300, 2}, {9, 100, 99, 9}}
-	r := newReader(f, testClocks())
+	r := freely(f)
 	d := r.device(true)
 	holds(t, d)
 	if len(d.Processes) != 3 || d.Processes[0].MemoryBytes != nil || *d.Processes[1].MemoryBytes != 5 || d.Processes[1].SMPercent != nil ||
@@ -208,7 +215,7 @@ func TestProcesses(t *testing.T) {
 func TestLostCard(t *testing.T) {
 	for _, err := range []error{errGPUIsLost, errResetRequired} {
 		f := newFake(0)
-		r := newReader(f, testClocks())
+		r := freely(f)
 		f.errs["use"] = err
 		for range 3 {
 			d := r.device(true)
@@ -232,7 +239,7 @@ func TestLostCard(t *testing.T) {
 func TestReasonsAreShared(t *testing.T) {
 	f := newFake(0)
 	f.errs["energy"] = errNotSupported
-	r := newReader(f, testClocks())
+	r := freely(f)
 	a, b := r.device(true), r.device(true)
 	if reflect.ValueOf(a.Unmeasured).Pointer() != reflect.ValueOf(b.Unmeasured).Pointer() {
 		t.Error("the same reasons twice")
@@ -250,7 +257,7 @@ func TestEnergyCost(t *testing.T) {
 		name         string
 		cost         int64 // nanoseconds a reading
 		want, refuse int   // readings in 100 samples, of a card that refuses
-	}{{"cheap", 30e3, 100, 1}, {"4 ms", 4e6, 25, 1}, {"a second", 1e9, 1, 1}} {
+	}{{"cheap", 30e3, 100, 1}, {"4 ms", 4e6, 25, 1}, {"12 ms", 12e6, 12, 1}, {"0.1 s", 1e8, 5, 1}, {"a second", 1e9, 1, 1}} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, refuses := range []bool{false, true} {
 				f := newFake(0)

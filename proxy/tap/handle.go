@@ -175,9 +175,8 @@ func (h *Handle) Refused(reason, errno string, own bool, mono int64) {
 // Shutdown notes that the relay ends the connection because it stops.
 func (h *Handle) Shutdown(mono int64) { h.note(func(c *Conn) { c.Shutdown(mono) }) }
 
-// OnDeadline sets what is called, from a worker's goroutine and maybe more than
-// once, when the deadline of an exchange or a turn has passed with its end still
-// out. Call it ahead of Data.
+// OnDeadline sets what is called once, from a worker's goroutine, when the deadline of an
+// exchange or a turn has passed with its end still out. Call it ahead of Data.
 func (h *Handle) OnDeadline(f func()) {
 	if h != nil {
 		h.expired = f

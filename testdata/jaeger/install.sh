@@ -5,8 +5,8 @@
 #   testdata/jaeger/install.sh            builds it; nothing to do where built
 #   testdata/jaeger/install.sh --path     prints the program; fails if not built
 #
-# The cache is ${OMNITAP_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/omnitap}. Needs Go and its module proxy. 2 minutes on
-# two cores, 75 MB.
+# The cache is ${OMNITAP_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/omnitap}. Needs Go, its module proxy and python3. 2
+# minutes on two cores, 75 MB.
 set -euo pipefail
 module=github.com/jaegertracing/jaeger@v1.76.0
 cache=${OMNITAP_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/omnitap}
@@ -32,13 +32,13 @@ mkdir "$work"
 echo "jaeger: building (output in ${work##*/}/build.log in the cache)"
 build() {
   local dir
-  dir=$(cd "$work" && GOWORK=off go mod download -json "$module" | python3 -c 'import json, sys; print(json.load(sys.stdin)["Dir"])')
-  cp -r "$dir" "$work/src"
-  chmod -R u+w "$work/src"
-  cd "$work/src"
-  GOWORK=off go build -trimpath -o "$work/jaeger" ./cmd/all-in-one
+  dir=$(cd "$work" && GOWORK=off go mod download -json "$module" | python3 -c 'import json, sys; print(json.load(sys.stdin)["Dir"])') &&
+    cp -r "$dir" "$work/src" &&
+    chmod -R u+w "$work/src" &&
+    cd "$work/src" &&
+    GOWORK=off go build -trimpath -o "$work/jaeger" ./cmd/all-in-one
 }
-if ! (set -e; build) >"$work/build.log" 2>&1 </dev/null; then
+if ! (build) >"$work/build.log" 2>&1 </dev/null; then
   tail -n 25 "$work/build.log" >&2
   echo "jaeger: FAILED after $((SECONDS - t0)) s"
   exit 1

@@ -24,7 +24,8 @@ type Machine struct {
 	Unmeasured                             map[string]string
 }
 
-// Network is the traffic of one network namespace since it was made.
+// Network is the traffic of one network namespace: of the interfaces that it has at the
+// moment, each since it was made.
 type Network struct {
 	// Namespace is its number, "" where that is not known; Own says that it is
 	// omnitap's.

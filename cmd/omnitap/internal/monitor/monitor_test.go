@@ -11,10 +11,12 @@ import (
 func TestKeep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, count := &monitor{}, 0
+		m.mu.Lock()
 		m.timer = time.AfterFunc(every, func() {
 			count++
 			m.again()
 		})
+		m.mu.Unlock()
 		time.Sleep(10*every + every/2) // of the bubble's own clock
 		synctest.Wait()
 		if count != 10 {
