@@ -13,6 +13,7 @@ import (
 // the batcher drops a batch after an error as after a success, and would log each one.
 type courier struct {
 	to     sdktrace.SpanExporter
+	quiet  *quiet
 	ledger *ledger
 	log    *slog.Logger
 	// over ends exports that are under way, and all later ones at once.
@@ -21,7 +22,7 @@ type courier struct {
 }
 
 func newCourier(to sdktrace.SpanExporter, l *ledger, log *slog.Logger) *courier {
-	c := &courier{to: to, ledger: l, log: log}
+	c := &courier{to: to, quiet: newQuiet(), ledger: l, log: log}
 	c.over, c.end = context.WithCancel(context.Background())
 	return c
 }
@@ -34,7 +35,7 @@ func (c *courier) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan
 			records++
 		}
 	}
-	c.settle(c.try(ctx, spans), records, len(spans))
+	c.quiet.run(func() { c.settle(c.try(ctx, spans), records, len(spans)) })
 	return nil
 }
 

@@ -261,6 +261,7 @@ func (x *Exporter) endTraces(ctx context.Context, deadline time.Time) error {
 	defer cancel()
 	stop := context.AfterFunc(patient, x.courier.end)
 	defer stop()
+	defer x.courier.quiet.end()
 	x.spans.queue.close()
 	select {
 	case <-x.fed:
