@@ -60,6 +60,8 @@ func benchChild(kind, upstream string) int {
 		go bareRelay(upstream)
 	case "reverseproxy":
 		go reverseProxy(upstream)
+	case "collector":
+		go swallowAll()
 	case "forward", "analysis", "checks", "full":
 		go omnitapChild(ctx, kind, upstream)
 	}
