@@ -13,9 +13,8 @@
 // the cards did then: a loaded model, an idle server, and other programs. Only cards are
 // in these figures, no CPU, memory or fan; Result.Includes says so.
 //
-// One request's energy on a card is told only where it was alone there (Attribute). The
-// contract knows no rule that shares a card's power out among requests that overlap, and a
-// made-up one would look like a measurement: it is null with the reason.
+// Out of scope: one request's energy. The contract knows no rule that shares a card's power
+// out among requests that overlap, and a made-up one would look like a measurement.
 //
 // A figure that cannot be had is nil with a reason, never 0; a sum over cards of which one
 // is not measured is nil. Percentiles and comparisons are not its job.

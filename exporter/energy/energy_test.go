@@ -204,28 +204,3 @@ func TestWarnings(t *testing.T) {
 		t.Error(got)
 	}
 }
-
-// One request's energy is told where it was alone, and never guessed.
-func TestAttribute(t *testing.T) {
-	in := input(card(nil))
-	got := Attribute(in, []Request{
-		{"alone", Window{21 * second, 23 * second}},
-		{"a", Window{25 * second, 27 * second}},
-		{"b", Window{27*second + 50e6, 29 * second}}, // less than a sampling interval behind
-		{"short", Window{30 * second, 30*second + 300e6}},
-		{"foreign", Window{32 * second, 34 * second}},
-	}, []Window{{33 * second, 33*second + 1}})
-	near(t, "alone", got[0].NetJ, 1000)
-	if got[0].Sensor != SensorCounter || got[0].Reason != "" {
-		t.Errorf("%+v", got[0])
-	}
-	for i, says := range map[int]string{1: "b was there, too", 2: "a was there, too", 3: "4 samples in the window", 4: "another program"} {
-		if got[i].NetJ != nil || !strings.Contains(got[i].Reason, says) {
-			t.Errorf("%+v, %v", got[i], show(got[i].NetJ))
-		}
-	}
-	in.Idle = Window{}
-	if s := Attribute(in, []Request{{"x", Window{21 * second, 23 * second}}}, nil)[0]; s.NetJ != nil || !strings.Contains(s.Reason, "no idle baseline") {
-		t.Errorf("%+v", s)
-	}
-}

@@ -43,7 +43,7 @@ var drops = []Drop{
 
 // Where attributes stand.
 const (
-	onEach    = "spans and metrics"
+	onEach    = "requests, turns, metrics"
 	onRequest = "requests, turns"
 	onStage   = "stages"
 	onEdge    = "edges"
@@ -54,7 +54,7 @@ const (
 var attributes = []Attribute{
 	{semconv.GenAIOperationNameKey, onEach, "chat, text_completion, generate_content, or the flow where the conventions have no word"},
 	{semconv.GenAIProviderNameKey, onEach, "the dialect"},
-	{semconv.GenAIRequestModelKey, onEach, "the model; in metrics the first 16 that succeeded, then other"},
+	{semconv.GenAIRequestModelKey, onEach + ", " + onSession, "the model; in metrics the first 16 that succeeded, then other"},
 	{semconv.GenAIRequestStreamKey, onRequest, "whether the answer came as a stream"},
 	{semconv.GenAIResponseIDKey, onRequest, "the server's name of the request"},
 	{semconv.GenAIConversationIDKey, onSession, "the server's name of the session"},
@@ -64,8 +64,8 @@ var attributes = []Attribute{
 	{semconv.HTTPResponseStatusCodeKey, onRequest, "the status"},
 	{semconv.URLPathKey, onRequest + ", " + onSession, "the path, without its query"},
 	{semconv.ErrorTypeKey, onRequest, "the terminal state, where it is an error"},
-	{keyFlow, onEach, "the flow"},
-	{keyDialect, onEach, "the dialect"},
+	{keyFlow, onEach + ", " + onSession, "the flow"},
+	{keyDialect, onEach + ", " + onSession, "the dialect"},
 	{keyVariant, onRequest + ", " + onSession, "the form on the wire"},
 	{keyRequest, onRequest, "the request's id"},
 	{keySession, onRequest + ", " + onSession, "the session's id"},
